@@ -153,6 +153,24 @@ impl Floor {
         }
     }
 
+    /// A floor as it was stored: the base and the marks of single seats.
+    pub fn of(base: Mark, seats: impl IntoIterator<Item = (SeatNo, Mark)>) -> Self {
+        Self {
+            base,
+            seats: seats.into_iter().collect(),
+        }
+    }
+
+    /// The same numbers under another cluster, or under the first one that is named: for an operator who
+    /// has restored the service under a new cluster id (RULES R30).
+    pub fn rebound(&self, cluster: Option<ClusterId>) -> Self {
+        let rebind = |mark: Mark| Mark { cluster, ..mark };
+        Self::of(
+            rebind(self.base),
+            self.seats().map(|(seat, mark)| (seat, rebind(mark))),
+        )
+    }
+
     /// The mark that seats begin with.
     pub fn base(&self) -> Mark {
         self.base
@@ -392,6 +410,19 @@ mod tests {
     }
 
     #[test]
+    fn r30_after_a_restore_the_numbers_stay_and_the_cluster_changes() {
+        let mut floor = Floor::default();
+        assert_eq!(enter(&mut floor, offer(42), 0), Ok(true));
+        let mut floor = floor.rebound(Some(AWAY));
+        assert!(matches!(
+            enter(&mut floor, offer(43), 1),
+            Err(FenceRefusal::OtherCluster { .. })
+        ));
+        assert!(enter(&mut floor, Offer::new(AWAY, Token(41)), 2).is_err());
+        assert_eq!(enter(&mut floor, Offer::new(AWAY, Token(43)), 3), Ok(true));
+    }
+
+    #[test]
     fn r30_the_first_offer_that_names_a_cluster_binds_the_seat() {
         let mut floor = Floor::default();
         let unnamed = Offer {
@@ -441,6 +472,7 @@ mod tests {
             floor.seats().map(|(seat, _)| seat).collect::<Vec<_>>(),
             [SeatNo(3)]
         );
+        assert_eq!(Floor::of(floor.base(), floor.seats()), floor);
     }
 
     #[test]

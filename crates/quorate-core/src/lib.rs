@@ -1,0 +1,22 @@
+//! What to do: the pure decisions of Quorate. No clock, socket, thread, file or random number lives here;
+//! time comes in with each input and effects go out as values, so the same code runs in the service, in
+//! tests and in a simulator.
+//!
+//! | module | decides | source |
+//! |---|---|---|
+//! | [`state_machine`] | sessions, queues, seats, tokens: the replicated service | RULES R1-R30 |
+//! | [`lease`] | when a lease ends, for the server and for the client | Gray and Cheriton 1989; RULES R1-R7 |
+//! | [`edge`] | what one connection of a session may do | RULES R21-R24 |
+//! | [`fence`] | whether a resource admits a token | RULES R31-R35 |
+//! | [`frame`] | what a client and the service say to each other | `docs/wire.md` |
+#![no_std]
+
+extern crate alloc;
+
+pub mod edge;
+pub mod fence;
+pub mod frame;
+pub mod id;
+pub mod lease;
+pub mod state_machine;
+pub mod time;

@@ -1,0 +1,93 @@
+//! The bytes of proposals and snapshots. Postcard (a compact, stable format) behind a version byte.
+//!
+//! A proposal's bytes stay readable for ever: new commands go at the end of their enum, and a command
+//! that is in use keeps its fields. The tests pin the bytes of every command.
+
+use super::{Proposal, StateMachine};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The version of a proposal's bytes.
+pub const PROPOSAL_VERSION: u8 = 1;
+
+/// The version of a snapshot's bytes.
+pub const SNAPSHOT_VERSION: u8 = 1;
+
+/// Why bytes could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CodecError {
+    /// There are none.
+    Empty,
+    /// They were written by a newer version.
+    Version {
+        /// What they say.
+        found: u8,
+        /// The newest that is understood.
+        known: u8,
+    },
+    /// They are damaged, or not what they should be.
+    Malformed(String),
+}
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the record is empty"),
+            Self::Version { found, known } => {
+                write!(f, "the record has format {found}, and this version reads up to {known}")
+            }
+            Self::Malformed(why) => write!(f, "the record is damaged: {why}"),
+        }
+    }
+}
+
+impl core::error::Error for CodecError {}
+
+/// The bytes of a proposal.
+pub fn encode(proposal: &Proposal) -> Vec<u8> {
+    write(PROPOSAL_VERSION, proposal)
+}
+
+/// Reads a proposal.
+///
+/// # Errors
+/// [`CodecError`] says what is wrong with the bytes.
+pub fn decode(bytes: &[u8]) -> Result<Proposal, CodecError> {
+    read(PROPOSAL_VERSION, bytes)
+}
+
+impl StateMachine {
+    /// All of the state as bytes.
+    pub fn to_snapshot(&self) -> Vec<u8> {
+        write(SNAPSHOT_VERSION, self)
+    }
+
+    /// The state from the bytes of a snapshot.
+    ///
+    /// # Errors
+    /// [`CodecError`] says what is wrong with the bytes.
+    pub fn from_snapshot(bytes: &[u8]) -> Result<Self, CodecError> {
+        read(SNAPSHOT_VERSION, bytes)
+    }
+}
+
+fn write<T: Serialize>(version: u8, value: &T) -> Vec<u8> {
+    postcard::to_extend(value, alloc::vec![version]).expect("plain data can always be written")
+}
+
+fn read<T: DeserializeOwned>(known: u8, bytes: &[u8]) -> Result<T, CodecError> {
+    let (found, body) = bytes.split_first().ok_or(CodecError::Empty)?;
+    if *found != known {
+        return Err(CodecError::Version { found: *found, known });
+    }
+    let (value, rest) =
+        postcard::take_from_bytes(body).map_err(|e| CodecError::Malformed(e.to_string()))?;
+    if rest.is_empty() {
+        Ok(value)
+    } else {
+        Err(CodecError::Malformed(alloc::format!("{} bytes too many", rest.len())))
+    }
+}

@@ -1,0 +1,291 @@
+//! Who holds, who waits and for whom, and what happened last: read from the same functions that decide.
+
+use super::group::{Entry, Group};
+use super::{Face, MemberKind, OnDisconnect, PolicyWish, Reason, Seat, StateMachine, Wall};
+use crate::id::{EntryId, Generation, LogIndex, Name, Reign, SessionId, Token, Version, ViewId};
+use crate::time::Span;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What a grant waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blocker {
+    /// Others asked earlier.
+    Behind {
+        /// The name of the first of them.
+        next: String,
+        /// Its session.
+        session: SessionId,
+        /// How many are ahead and wait too.
+        ahead: u64,
+    },
+    /// Every seat is held.
+    SeatsHeld {
+        /// How many seats there are.
+        seats: u32,
+        /// The holders, at most four of them.
+        holders: Vec<Holder>,
+    },
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Behind { next, session, ahead: 1 } => {
+                write!(f, "one is ahead in the queue: {next} (session {session})")
+            }
+            Self::Behind { next, session, ahead } => {
+                write!(f, "{ahead} are ahead in the queue, the first is {next} (session {session})")
+            }
+            Self::SeatsHeld { seats: 1, holders } => {
+                write!(f, "the seat is held by ")?;
+                list(f, holders)
+            }
+            Self::SeatsHeld { seats, holders } => {
+                write!(f, "all {seats} seats are held, by ")?;
+                list(f, holders)?;
+                match (*seats as usize).saturating_sub(holders.len()) {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
+        }
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
+    for (n, holder) in holders.iter().enumerate() {
+        let comma = if n == 0 { "" } else { ", " };
+        write!(f, "{comma}{} (session {}, token {})", holder.name, holder.session, holder.seat.token)?;
+    }
+    Ok(())
+}
+
+/// One that acts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its name.
+    pub name: String,
+    /// Its session.
+    pub session: SessionId,
+    /// Its place in the queue, which a release names.
+    pub entry: EntryId,
+    /// Its seat and token.
+    pub seat: Seat,
+}
+
+/// One that waits, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiter {
+    /// Its name.
+    pub name: String,
+    /// Its session.
+    pub session: SessionId,
+    /// Its place in the queue.
+    pub entry: EntryId,
+    /// Its position in the queue, from 1, the holders counted.
+    pub position: u64,
+    /// Since when, by the proposer's wall clock.
+    pub since: Wall,
+    /// What it waits for.
+    pub blocker: Blocker,
+}
+
+/// A change that a name remembers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// When, by the proposer's wall clock.
+    pub at: Wall,
+    /// Where in the log.
+    pub index: LogIndex,
+    /// Why.
+    pub reason: Reason,
+    /// Who reported what.
+    pub evidence: String,
+    /// Whom it was about.
+    pub name: String,
+    /// Its session.
+    pub session: SessionId,
+    /// The token that was given up.
+    pub released: Option<Token>,
+    /// Who got a seat by it, at most four.
+    pub granted: Vec<Holder>,
+}
+
+/// A name in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSummary {
+    /// The name.
+    pub name: Name,
+    /// Its face.
+    pub face: Face,
+    /// Its view.
+    pub view: ViewId,
+    /// How many seats it has.
+    pub seats: u32,
+    /// How many are in the queue.
+    pub members: u64,
+    /// How many of them wait.
+    pub waiting: u64,
+    /// How many look on.
+    pub observers: u64,
+    /// The first holder.
+    pub holder: Option<Holder>,
+    /// It stays when nobody is in it.
+    pub kept: bool,
+}
+
+/// A name with everything that can be said of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupView {
+    /// What a list shows.
+    pub summary: GroupSummary,
+    /// The index at which it was made.
+    pub created: LogIndex,
+    /// How much happened to it.
+    pub version: Version,
+    /// What was stated about its policy.
+    pub policy: PolicyWish,
+    /// Those that act, lowest seat first.
+    pub holders: Vec<Holder>,
+    /// Those that wait, in order, at most as many as asked.
+    pub waiters: Vec<Waiter>,
+    /// Everybody in the queue, in order, at most as many as asked.
+    pub members: Vec<super::Member>,
+    /// The names and sessions of those that look on.
+    pub observers: Vec<(String, SessionId)>,
+    /// The last changes, oldest first, at most [`super::HISTORY_MAX`].
+    pub history: Vec<Past>,
+}
+
+/// A session as operators see it. Its secret stays inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionView {
+    /// The session.
+    pub session: SessionId,
+    /// Whom to show to people.
+    pub label: String,
+    /// Its newest connection.
+    pub generation: Generation,
+    /// The length of its lease.
+    pub ttl: Span,
+    /// What a closed connection means.
+    pub on_disconnect: OnDisconnect,
+    /// Since when, by the proposer's wall clock.
+    pub opened: Wall,
+    /// The lease as a new reign would find it: its generation, the reign of its last logged renewal,
+    /// and what would be left.
+    pub lease: (Generation, Reign, Span),
+    /// An operator has asked it to stop, and why.
+    pub closing: Option<String>,
+    /// Its places: the name, the place, the seat if held, and what it waits for if not.
+    pub places: Vec<(Name, EntryId, Option<Seat>, Option<Blocker>)>,
+}
+
+impl StateMachine {
+    /// Every name, in order of names, from after `start`, at most `max`.
+    pub fn group_list(&self, start: Option<&Name>, max: usize) -> Vec<GroupSummary> {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let from = start.map_or(Unbounded, Excluded);
+        self.groups
+            .range::<Name, _>((from, Unbounded))
+            .filter(|(_, group)| group.kept() || !group.is_empty())
+            .take(max)
+            .map(|(_, group)| group.summary())
+            .collect()
+    }
+
+    /// Everything about one name, with at most `max` waiters and members. A name that was left a while
+    /// ago is still known by its history.
+    pub fn group_view(&self, name: &Name, max: usize) -> Option<GroupView> {
+        let group = self.groups.get(name)?;
+        Some(GroupView {
+            summary: group.summary(),
+            created: group.created(),
+            version: group.version,
+            policy: group.policy.clone(),
+            holders: group.holders().map(Entry::holder).collect(),
+            waiters: group.waiters(max),
+            members: group.member_list().into_iter().take(max).collect(),
+            observers: group.observers().map(|e| (e.name.clone(), e.session)).collect(),
+            history: group.history().cloned().collect(),
+        })
+    }
+
+    /// The sessions in order, from after `start`, at most `max`.
+    pub fn session_list(&self, start: Option<SessionId>, max: usize) -> Vec<SessionView> {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let from = start.map_or(Unbounded, Excluded);
+        let found = self.sessions.range((from, Unbounded)).take(max);
+        found.filter_map(|(id, _)| self.session_view(*id)).collect()
+    }
+
+    /// Everything about one session.
+    pub fn session_view(&self, id: SessionId) -> Option<SessionView> {
+        let session = self.sessions.get(&id)?;
+        let places = session.entries.iter().filter_map(|entry| {
+            let name = self.places.get(entry)?;
+            let group = self.groups.get(name)?;
+            let seat = group.place(*entry)?.seat;
+            Some((name.clone(), *entry, seat, group.blocked_by(*entry)))
+        });
+        Some(SessionView {
+            session: id,
+            label: session.label.clone(),
+            generation: session.generation,
+            ttl: session.ttl,
+            on_disconnect: session.on_disconnect,
+            opened: session.opened,
+            lease: (session.lease.generation, session.lease.marked, session.lease.remaining),
+            closing: session.closing.clone(),
+            places: places.collect(),
+        })
+    }
+
+    /// How many sessions are open and how many names are known.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.sessions.len(), self.groups.len() - self.idle.len())
+    }
+}
+
+impl Group {
+    fn summary(&self) -> GroupSummary {
+        let members = self.members().count() as u64;
+        let holders = self.holders().count() as u64;
+        GroupSummary {
+            name: self.name.clone(),
+            face: self.face,
+            view: self.view,
+            seats: self.policy.seats(),
+            members,
+            waiting: members - holders,
+            observers: self.observers().count() as u64,
+            holder: self.holders().next().map(Entry::holder),
+            kept: self.kept(),
+        }
+    }
+
+    fn waiters(&self, max: usize) -> Vec<Waiter> {
+        let waiting = self.members().zip(1..).filter_map(|(entry, position)| {
+            let blocker = self.blocked_by(entry.id)?;
+            Some(Waiter {
+                name: entry.name.to_string(),
+                session: entry.session,
+                entry: entry.id,
+                position,
+                since: entry.joined,
+                blocker,
+            })
+        });
+        waiting.take(max).collect()
+    }
+}
+
+impl GroupView {
+    /// How many of the members are shown with their metadata only to some.
+    pub fn ordinal_only(&self) -> usize {
+        self.members.iter().filter(|m| m.kind == MemberKind::OrdinalOnly).count()
+    }
+}

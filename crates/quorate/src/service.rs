@@ -1,0 +1,292 @@
+//! The service's side of the contract: one session's connection, driven over any authority and any
+//! transport.
+//!
+//! Two authorities use it: the server's node, whose log is durable, and [`crate::testing`], whose log is
+//! in memory. Nothing here reads a clock, spawns or sleeps, so the same loop runs in a simulator.
+
+use crate::proto;
+use crate::wire;
+use futures::future::{BoxFuture, ready};
+use futures::stream::{BoxStream, FuturesUnordered};
+use futures::{FutureExt, StreamExt};
+use quorate_core::edge::{Cause, Edge, Effect, Input};
+use quorate_core::frame::{Bye, ClientFrame, Outcome, ServerFrame};
+use quorate_core::id::{EntryId, Generation, SessionId};
+use quorate_core::state_machine::{Command, Event, Reply, Total};
+use quorate_core::time::Span;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// A command that did not come back from the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{outcome}: {why}")]
+pub struct NotApplied {
+    /// Whether it may still be done.
+    pub outcome: Outcome,
+    /// Why, as a sentence.
+    pub why: String,
+}
+
+/// What decides for a connection.
+pub trait Authority: Send + Sync + 'static {
+    /// Brings a command to the log and waits until it is applied.
+    fn propose(&self, command: Command) -> BoxFuture<'static, Result<Reply, NotApplied>>;
+
+    /// Confirms a keepalive that arrived now, and names the places that wait (at most 256). `None` is
+    /// silence: the lease is about to end, or nobody can confirm (RULES R3, R6).
+    fn renew(&self, session: SessionId) -> BoxFuture<'static, Option<Vec<EntryId>>>;
+
+    /// Registers a connection for its session's events; an older one hears no more.
+    fn listen(&self, session: SessionId, generation: Generation) -> Events;
+
+    /// A place as it is now.
+    fn total(&self, entry: EntryId) -> Option<Total>;
+
+    /// The shortest lease that can be kept.
+    fn ttl_floor(&self) -> Span;
+}
+
+/// The events of one session, in log order. It ends when a newer connection listens.
+pub type Events = mpsc::UnboundedReceiver<Arc<Event>>;
+
+/// How many frames wait between this loop and the transport. Small, since what a client does not read is
+/// kept, and bounded, by the edge.
+pub const FRAMES_AHEAD: usize = 32;
+
+type Pending = FuturesUnordered<BoxFuture<'static, Option<Input>>>;
+
+/// Drives one connection until it ends: frames in, frames out.
+///
+/// The `inbound` stream ends when the client closes; an `Err` in it is a malformed frame. A closed `outbound`
+/// is a closed connection too. While `stopping` answers true the service itself ends connections: such an end
+/// is never taken as the client's (RULES R18).
+pub async fn drive(
+    authority: Arc<dyn Authority>,
+    inbound: BoxStream<'static, Result<ClientFrame, wire::Malformed>>,
+    outbound: mpsc::Sender<ServerFrame>,
+    stopping: impl Fn() -> bool + Send,
+) {
+    let mut connection = Connection {
+        edge: Edge::new(authority.ttl_floor()),
+        authority,
+        outbound,
+        pending: FuturesUnordered::new(),
+        events: None,
+        first: VecDeque::new(),
+    };
+    let mut inbound = inbound.fuse();
+    while !connection.edge.is_over() {
+        let input = match connection.next(&mut inbound).await {
+            Next::Input(Input::Hangup) if stopping() => break,
+            Next::Input(input) => input,
+            Next::Bye(bye) => {
+                connection.first.push_back(ServerFrame::Bye(bye));
+                break;
+            }
+            Next::Room => {
+                connection.send_next();
+                continue;
+            }
+        };
+        let effects = connection.edge.handle(input);
+        connection.perform(effects);
+    }
+    connection.finish().await;
+}
+
+/// How many frames other than changes wait for a client that does not read, before the service gives the
+/// connection up. A client that sends no more than it reads never comes near.
+pub const UNREAD_MAX: usize = 4_096;
+
+/// What a connection hears next.
+enum Next {
+    Input(Input),
+    Bye(Bye),
+    Room,
+}
+
+struct Connection {
+    edge: Edge,
+    authority: Arc<dyn Authority>,
+    outbound: mpsc::Sender<ServerFrame>,
+    pending: Pending,
+    events: Option<Events>,
+    /// Frames that go before any change: answers and confirmed keepalives (RULES R23).
+    first: VecDeque<ServerFrame>,
+}
+
+type Inbound = futures::stream::Fuse<BoxStream<'static, Result<ClientFrame, wire::Malformed>>>;
+
+impl Connection {
+    /// Waits for whichever comes first, in a fixed order of preference: outcomes, then events, then room to
+    /// send, then the client. So a flood of frames cannot starve the answers, and a run can be repeated.
+    async fn next(&mut self, inbound: &mut Inbound) -> Next {
+        if self.first.len() > UNREAD_MAX {
+            return Next::Bye(Bye::Protocol(format!("{UNREAD_MAX} answers were not read")));
+        }
+        let to_send = !self.first.is_empty() || self.edge.has_changes();
+        let Self { outbound, pending, events, .. } = self;
+        let outcome = pending.select_next_some();
+        let event = async {
+            match events {
+                Some(events) => events.recv().await,
+                None => futures::future::pending().await,
+            }
+        }
+        .fuse();
+        let room = async {
+            match to_send {
+                true => outbound.reserve().await.is_ok(),
+                false => futures::future::pending().await,
+            }
+        }
+        .fuse();
+        let closed = outbound.closed().fuse();
+        futures::pin_mut!(outcome, event, room, closed);
+        futures::select_biased! {
+            outcome = outcome => Next::Input(outcome.unwrap_or(Input::Nothing)),
+            event = event => match event {
+                Some(event) => Next::Input(Input::Event(event)),
+                None => Next::Bye(Bye::TakenOver),
+            },
+            room = room => if room { Next::Room } else { Next::Input(Input::Hangup) },
+            () = closed => Next::Input(Input::Hangup),
+            frame = inbound.next() => match frame {
+                Some(Ok(frame)) => Next::Input(Input::Frame(frame)),
+                Some(Err(malformed)) => Next::Bye(Bye::Protocol(malformed.0)),
+                None => Next::Input(Input::Hangup),
+            },
+        }
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Propose(cause, command) => self.propose(cause, command),
+                Effect::Listen(session, generation) => {
+                    self.events = Some(self.authority.listen(session, generation));
+                }
+                Effect::Renew { session, seq } => self.renew(session, seq),
+                Effect::Total(entry) => {
+                    if let Some(total) = self.authority.total(entry) {
+                        self.first.push_back(ServerFrame::Total(total));
+                    }
+                }
+                Effect::Send(frame) => self.queue(frame),
+                Effect::Close => {}
+            }
+        }
+    }
+
+    /// A newer confirmation replaces one that was not read yet.
+    fn queue(&mut self, frame: ServerFrame) {
+        if let (ServerFrame::Alive { .. }, Some(last @ ServerFrame::Alive { .. })) =
+            (&frame, self.first.back_mut())
+        {
+            *last = frame;
+            return;
+        }
+        self.first.push_back(frame);
+    }
+
+    /// There is room for at least one frame, and only this loop sends.
+    fn send_next(&mut self) {
+        if self.first.is_empty() {
+            let effects = self.edge.next_change();
+            self.perform(effects);
+        }
+        while let Some(frame) = self.first.pop_front() {
+            match self.outbound.try_send(frame) {
+                Ok(()) => {}
+                Err(TrySendError::Full(frame)) => {
+                    self.first.push_front(frame);
+                    return;
+                }
+                Err(TrySendError::Closed(_)) => return,
+            }
+        }
+    }
+
+    fn propose(&mut self, cause: Cause, command: Command) {
+        let applied = self.authority.propose(command);
+        self.pending.push(Box::pin(async move {
+            Some(match applied.await {
+                Ok(reply) => Input::Applied(cause, reply),
+                Err(not) => Input::NotApplied(cause, not.outcome, not.why),
+            })
+        }));
+    }
+
+    fn renew(&mut self, session: SessionId, seq: u64) {
+        let renewed = self.authority.renew(session);
+        self.pending.push(Box::pin(async move {
+            renewed.await.map(|waiting| Input::Renewed { seq, waiting })
+        }));
+    }
+
+    /// Sends the last words, as far as there is room, and waits until the log has taken what was proposed.
+    async fn finish(mut self) {
+        self.send_next();
+        drop(self.outbound);
+        while self.pending.next().await.is_some() {}
+    }
+}
+
+/// The session stream of the gRPC contract over an authority.
+#[derive(Clone)]
+pub struct SessionsService {
+    authority: Arc<dyn Authority>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl SessionsService {
+    /// Serves sessions of an authority. Set `stopping` before ending connections from this side, so that
+    /// no session takes it for a leave (RULES R18).
+    pub fn new(authority: Arc<dyn Authority>, stopping: Arc<AtomicBool>) -> Self {
+        Self { authority, stopping }
+    }
+}
+
+type FrameStream = BoxStream<'static, Result<proto::ServerFrame, Status>>;
+
+#[tonic::async_trait]
+impl proto::sessions_server::Sessions for SessionsService {
+    type StreamStream = FrameStream;
+
+    async fn stream(
+        &self,
+        request: Request<Streaming<proto::ClientFrame>>,
+    ) -> Result<Response<FrameStream>, Status> {
+        let (outbound, frames) = mpsc::channel(FRAMES_AHEAD);
+        let inbound = request
+            .into_inner()
+            .map(|frame| match frame {
+                Ok(frame) => Some(wire::from_client_frame(frame)),
+                Err(status) => client_error(&status).map(Err),
+            })
+            .take_while(|frame| ready(frame.is_some()))
+            .filter_map(ready);
+        let stopping = Arc::clone(&self.stopping);
+        let stopping = move || stopping.load(Ordering::Acquire);
+        tokio::spawn(drive(Arc::clone(&self.authority), inbound.boxed(), outbound, stopping));
+        let frames = ReceiverStream::new(frames).map(|frame| Ok(wire::to_server_frame(frame)));
+        Ok(Response::new(frames.boxed()))
+    }
+}
+
+/// A frame that could not be read is the client's fault, and it is told; a broken connection is just an end.
+fn client_error(status: &Status) -> Option<wire::Malformed> {
+    use tonic::Code;
+    match status.code() {
+        Code::Internal | Code::OutOfRange | Code::ResourceExhausted | Code::InvalidArgument
+            if std::error::Error::source(status).is_none() =>
+        {
+            Some(wire::Malformed(status.message().to_string()))
+        }
+        _ => None,
+    }
+}
