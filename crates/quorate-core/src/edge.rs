@@ -8,7 +8,7 @@
 use crate::frame::{Bye, ClientFrame, Outcome, ServerFrame};
 use crate::id::{EntryId, Generation, Name, RequestId, SessionId};
 use crate::state_machine::{
-    Change, Command, Event, OnDisconnect, Op, Refusal, Reply,
+    Change, Command, Event, OnDisconnect, Op, Opened, Refusal, Reply,
 };
 use crate::time::Span;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -56,6 +56,11 @@ pub enum Input {
     Applied(Cause, Reply),
     /// A proposal of this connection was not applied, or it is not known.
     NotApplied(Cause, Outcome, String),
+    /// The connection hears its session's events from now on; the session as it is now, so that nothing
+    /// falls between the two.
+    Listening(Opened),
+    /// The connection cannot be served.
+    Refused(Bye),
     /// A keepalive was confirmed.
     Renewed {
         /// Its number.
@@ -87,7 +92,7 @@ pub enum Cause {
 pub enum Effect {
     /// Bring it to the log, and come back with the outcome.
     Propose(Cause, Command),
-    /// Register this connection for the session's events.
+    /// Register this connection for the session's events, then read the session, and come back with it.
     Listen(SessionId, Generation),
     /// Renew the lease, and come back once it is confirmed. Silence if it is not.
     Renew {
@@ -141,6 +146,8 @@ impl Edge {
             }
             (_, Input::Frame(_)) => self.bye(Bye::Protocol("a frame before the session was open".into())),
             (_, Input::Applied(Cause::Greeting, reply)) => self.greeted(reply),
+            (_, Input::Listening(opened)) => self.listening(opened),
+            (_, Input::Refused(bye)) => self.bye(bye),
             (_, Input::NotApplied(Cause::Greeting, _, why)) => self.bye(Bye::Unavailable(why)),
             (_, Input::Applied(Cause::Call(request), reply)) => self.answer(request, reply),
             (_, Input::NotApplied(Cause::Call(request), outcome, why)) => {
@@ -178,19 +185,22 @@ impl Edge {
 
     fn greeted(&mut self, reply: Reply) -> Vec<Effect> {
         match reply {
-            Reply::Opened(opened) => {
-                let (session, generation) = (opened.session, opened.generation);
+            Reply::Opened(Opened { session, generation, on_disconnect, .. }) => {
+                // Known from here on, so that a hangup before the first word is a leave too.
                 self.phase = Phase::Speaking { session, generation };
-                self.on_disconnect = opened.on_disconnect;
-                for total in &opened.totals {
-                    self.places.insert(total.entry, total.group.clone());
-                }
-                let listen = Effect::Listen(session, generation);
-                alloc::vec![listen, Effect::Send(ServerFrame::Opened(opened))]
+                self.on_disconnect = on_disconnect;
+                alloc::vec![Effect::Listen(session, generation)]
             }
             Reply::Refused(refusal) => self.bye(Bye::Refused(refusal)),
             other => self.bye(Bye::Protocol(alloc::format!("no answer to an opening: {other:?}"))),
         }
+    }
+
+    fn listening(&mut self, opened: Opened) -> Vec<Effect> {
+        for total in &opened.totals {
+            self.places.insert(total.entry, total.group.clone());
+        }
+        send(ServerFrame::Opened(opened))
     }
 
     fn speak(

@@ -169,6 +169,18 @@ impl LeaseKeeper {
         true
     }
 
+    /// The mark of a session was logged in this reign (R5). Its event says the same, perhaps a little later.
+    pub fn marked(&mut self, session: SessionId, reign: Reign) {
+        if self.reign != Some(reign) {
+            return;
+        }
+        if let Some(kept) = self.kept.get_mut(&session) {
+            if kept.phase == Phase::Unmarked {
+                kept.phase = Phase::Marked;
+            }
+        }
+    }
+
     /// The ends to propose now. From here on their sessions' renewals are not confirmed (R3).
     pub fn due(&mut self, now: Mono) -> Vec<Command> {
         let Some(reign) = self.reign else { return Vec::new() };

@@ -12,7 +12,7 @@ use futures::{FutureExt, StreamExt};
 use quorate_core::edge::{Cause, Edge, Effect, Input};
 use quorate_core::frame::{Bye, ClientFrame, Outcome, ServerFrame};
 use quorate_core::id::{EntryId, Generation, SessionId};
-use quorate_core::state_machine::{Command, Event, Reply, Total};
+use quorate_core::state_machine::{Command, Event, Opened, Reply, Total};
 use quorate_core::time::Span;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,8 +40,12 @@ pub trait Authority: Send + Sync + 'static {
     /// silence: the lease is about to end, or nobody can confirm (RULES R3, R6).
     fn renew(&self, session: SessionId) -> BoxFuture<'static, Option<Vec<EntryId>>>;
 
-    /// Registers a connection for its session's events; an older one hears no more.
-    fn listen(&self, session: SessionId, generation: Generation) -> Events;
+    /// Registers a connection for its session's events, then reads the session as it is now, so that
+    /// nothing falls between the two. An older connection hears no more.
+    ///
+    /// # Errors
+    /// What to tell the client if the session has ended or a newer connection has it.
+    fn listen(&self, session: SessionId, generation: Generation) -> Result<(Events, Opened), Bye>;
 
     /// A place as it is now.
     fn total(&self, entry: EntryId) -> Option<Total>;
@@ -167,9 +171,7 @@ impl Connection {
         for effect in effects {
             match effect {
                 Effect::Propose(cause, command) => self.propose(cause, command),
-                Effect::Listen(session, generation) => {
-                    self.events = Some(self.authority.listen(session, generation));
-                }
+                Effect::Listen(session, generation) => self.listen(session, generation),
                 Effect::Renew { session, seq } => self.renew(session, seq),
                 Effect::Total(entry) => {
                     if let Some(total) = self.authority.total(entry) {
@@ -180,6 +182,18 @@ impl Connection {
                 Effect::Close => {}
             }
         }
+    }
+
+    fn listen(&mut self, session: SessionId, generation: Generation) {
+        let input = match self.authority.listen(session, generation) {
+            Ok((events, opened)) => {
+                self.events = Some(events);
+                Input::Listening(opened)
+            }
+            Err(bye) => Input::Refused(bye),
+        };
+        let effects = self.edge.handle(input);
+        self.perform(effects);
     }
 
     /// A newer confirmation replaces one that was not read yet.

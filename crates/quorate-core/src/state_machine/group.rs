@@ -286,6 +286,11 @@ impl Group {
         }
     }
 
+    /// Whether a member is in the queue without a seat.
+    pub(super) fn waits(&self, id: EntryId) -> bool {
+        self.waiting.contains(&id)
+    }
+
     /// What a member waits for; nothing if it has its seat.
     pub(super) fn blocked_by(&self, id: EntryId) -> Option<Blocker> {
         if !self.waiting.contains(&id) {

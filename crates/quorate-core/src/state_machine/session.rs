@@ -89,7 +89,7 @@ impl StateMachine {
         self.by_secret.insert(secret, id);
         step.events.push(session.lease_event());
         self.sessions.insert(id, session);
-        self.opened(id)
+        self.opened(id).map(Reply::Opened)
     }
 
     fn check_open(&self, ttl: Span, label: &str) -> Result<(), Refusal> {
@@ -125,7 +125,7 @@ impl StateMachine {
         session.generation = Generation(session.generation.0 + 1);
         if session.closing.is_some() {
             // It may still say that it has stopped, but its lease is renewed no more (RULES R11).
-            return self.opened(id);
+            return self.opened(id).map(Reply::Opened);
         }
         session.renewed(reign);
         step.events.push(session.lease_event());
@@ -135,7 +135,7 @@ impl StateMachine {
                 self.renew_seat(step, entry);
             }
         }
-        self.opened(id)
+        self.opened(id).map(Reply::Opened)
     }
 
     /// Gives a holder whose own deadline had passed a new token for its seat (RULES R25).
@@ -146,9 +146,13 @@ impl StateMachine {
         group.renew(step, &mut mint, entry);
     }
 
-    fn opened(&self, id: SessionId) -> Result<Reply, Refusal> {
+    /// A session as its client sees it now.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSession`] if it has ended.
+    pub fn opened(&self, id: SessionId) -> Result<Opened, Refusal> {
         let session = self.session(id)?;
-        Ok(Reply::Opened(Opened {
+        Ok(Opened {
             session: id,
             generation: session.generation,
             ttl: session.ttl,
@@ -156,7 +160,7 @@ impl StateMachine {
             cluster: self.cluster.ok_or(Refusal::Founding)?,
             closing: session.closing.clone(),
             totals: session.entries.iter().filter_map(|entry| self.total(*entry)).collect(),
-        }))
+        })
     }
 
     pub(super) fn mark(
@@ -375,6 +379,16 @@ impl StateMachine {
             self.remove(step, entry, reason, evidence);
         }
         step.events.push(Event::Ended { session: id, reason, evidence: evidence.to_string() });
+    }
+
+    /// The places of a session that wait, at most `max` (RULES R24).
+    pub fn waiting(&self, id: SessionId, max: usize) -> Vec<EntryId> {
+        let Some(session) = self.sessions.get(&id) else { return Vec::new() };
+        let waits = |entry: &&EntryId| {
+            let group = self.places.get(entry).and_then(|name| self.groups.get(name));
+            group.is_some_and(|group| group.waits(**entry))
+        };
+        session.entries.iter().filter(waits).copied().take(max).collect()
     }
 
     pub(super) fn session(&self, id: SessionId) -> Result<&Session, Refusal> {
