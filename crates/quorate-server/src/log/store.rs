@@ -16,7 +16,8 @@
 
 use super::counters::{Counters, Counts};
 use super::dir::{DataDir, DirError};
-use super::disk::{Change, Disk, Loaded, OpenError};
+pub use super::disk::OpenError;
+use super::disk::{Change, Disk, Loaded};
 use super::health::{Health, PanicGuard};
 use super::record::{Ballot, Entry, Position, SnapshotHead};
 use quorate_core::id::LogIndex;
@@ -137,7 +138,15 @@ impl Store {
             }
         };
         let tail = RwLock::new(Tail::new(loaded));
-        Ok(Self { shared: Arc::new(Shared { tail, queue, health, counters, driver }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                tail,
+                queue,
+                health,
+                counters,
+                driver,
+            }),
+        })
     }
 
     /// Whether the log may be trusted.
@@ -204,7 +213,14 @@ impl Store {
             entry.encode(&mut frames);
             tail.push(entry, frames.len() - before);
         }
-        self.send(Work::Write(Change::Append { first, last, frames }, done))
+        self.send(Work::Write(
+            Change::Append {
+                first,
+                last,
+                frames,
+            },
+            done,
+        ))
     }
 
     /// Records a promise.
@@ -236,7 +252,12 @@ impl Store {
     }
 
     /// Stores a snapshot in place of the one before.
-    pub(super) fn save_snapshot(&self, head: SnapshotHead, state: Arc<[u8]>, done: Done) -> Result<(), StoreError> {
+    pub(super) fn save_snapshot(
+        &self,
+        head: SnapshotHead,
+        state: Arc<[u8]>,
+        done: Done,
+    ) -> Result<(), StoreError> {
         let mut tail = self.tail_mut();
         tail.snapshot = Some(head.clone());
         self.send(Work::Write(Change::Snapshot { head, state }, done))
@@ -251,7 +272,11 @@ impl Store {
     /// Makes durable what waits, then gives the file up. Everything after it is refused.
     pub(super) fn close(&self, done: Done) {
         let _order = self.tail_mut();
-        if let Err(error) = self.shared.queue.send(Work::Close(done), &self.shared.counters) {
+        if let Err(error) = self
+            .shared
+            .queue
+            .send(Work::Close(done), &self.shared.counters)
+        {
             error.refuse();
         }
     }
@@ -261,7 +286,10 @@ impl Store {
         if let Some(why) = self.shared.health.why() {
             return Err(StoreError::Failed { why });
         }
-        self.shared.queue.send(work, &self.shared.counters).map_err(|_| StoreError::Closed)
+        self.shared
+            .queue
+            .send(work, &self.shared.counters)
+            .map_err(|_| StoreError::Closed)
     }
 
     fn tail(&self) -> RwLockReadGuard<'_, Tail> {
@@ -277,7 +305,10 @@ const TAIL_IS_WHOLE: &str = "the log's tail is whole: a panic while it changed e
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("last", &self.last()).field("health", self.health()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("last", &self.last())
+            .field("health", self.health())
+            .finish_non_exhaustive()
     }
 }
 
@@ -355,7 +386,10 @@ impl Tail {
     }
 
     fn last(&self) -> Option<Position> {
-        self.entries.back().map(|(entry, _)| entry.position).or(self.purged)
+        self.entries
+            .back()
+            .map(|(entry, _)| entry.position)
+            .or(self.purged)
     }
 
     /// The index of the first entry in memory, or of the next one if there is none.
@@ -371,13 +405,21 @@ impl Tail {
     }
 
     fn truncate(&mut self, from: LogIndex) {
-        while self.entries.back().is_some_and(|(entry, _)| entry.position.index >= from) {
+        while self
+            .entries
+            .back()
+            .is_some_and(|(entry, _)| entry.position.index >= from)
+        {
             self.drop_bytes_of(VecDeque::pop_back);
         }
     }
 
     fn purge(&mut self, upto: Position) {
-        while self.entries.front().is_some_and(|(entry, _)| entry.position.index <= upto.index) {
+        while self
+            .entries
+            .front()
+            .is_some_and(|(entry, _)| entry.position.index <= upto.index)
+        {
             self.drop_bytes_of(VecDeque::pop_front);
         }
         self.purged = self.purged.max(Some(upto));
@@ -391,9 +433,16 @@ impl Tail {
 
     fn range(&self, range: Range<u64>) -> Vec<Entry> {
         let first = self.first_index();
-        let at = |index: u64| usize::try_from(index.saturating_sub(first)).unwrap_or(usize::MAX).min(self.entries.len());
+        let at = |index: u64| {
+            usize::try_from(index.saturating_sub(first))
+                .unwrap_or(usize::MAX)
+                .min(self.entries.len())
+        };
         let (start, end) = (at(range.start), at(range.end));
-        self.entries.range(start..end.max(start)).map(|(entry, _)| entry.clone()).collect()
+        self.entries
+            .range(start..end.max(start))
+            .map(|(entry, _)| entry.clone())
+            .collect()
     }
 }
 
@@ -412,11 +461,16 @@ struct Writer {
 impl Writer {
     /// Serves the queue until the store is closed or the last handle is gone.
     fn run(mut self, receiver: &mpsc::Receiver<Work>) {
-        let _guard = PanicGuard { health: self.health.clone(), what: "the thread that writes the log" };
+        let _guard = PanicGuard {
+            health: self.health.clone(),
+            what: "the thread that writes the log",
+        };
         while let Ok(first) = receiver.recv() {
             let mut group = vec![first];
             group.extend(receiver.try_iter().take(GROUP_MAX - 1));
-            self.counters.queued.fetch_sub(group.len() as u64, Ordering::Relaxed);
+            self.counters
+                .queued
+                .fetch_sub(group.len() as u64, Ordering::Relaxed);
             self.handle(group);
             if self.disk.is_none() {
                 return;
@@ -469,12 +523,16 @@ impl Writer {
         match disk.commit(changes, self.committed) {
             Ok(bytes) => {
                 self.saved = self.committed;
-                self.counters.committed(count_entries(changes), bytes, start.elapsed());
+                self.counters
+                    .committed(count_entries(changes), bytes, start.elapsed());
                 Ok(())
             }
             Err(error) => {
                 self.health.fail(sentence(&error));
-                let why = self.health.why().unwrap_or_else(|| error.to_string().into());
+                let why = self
+                    .health
+                    .why()
+                    .unwrap_or_else(|| error.to_string().into());
                 Err(StoreError::Failed { why })
             }
         }
@@ -484,15 +542,23 @@ impl Writer {
         if let Some(why) = self.health.why() {
             return got(Err(StoreError::Failed { why }));
         }
-        let Some(disk) = self.disk.as_ref() else { return got(Err(StoreError::Closed)) };
+        let Some(disk) = self.disk.as_ref() else {
+            return got(Err(StoreError::Closed));
+        };
         got(disk.read_snapshot().map_err(|error| {
             self.health.fail(error.to_string());
-            StoreError::Failed { why: error.to_string().into() }
+            StoreError::Failed {
+                why: error.to_string().into(),
+            }
         }));
     }
 
     fn give_up_disk(&mut self, done: Done) {
-        let result = if self.saved == self.committed { Ok(()) } else { self.try_commit(&[]) };
+        let result = if self.saved == self.committed {
+            Ok(())
+        } else {
+            self.try_commit(&[])
+        };
         self.disk = None;
         done(result);
     }
@@ -509,13 +575,18 @@ fn count_entries(changes: &[Change]) -> u64 {
 /// What people read when the disk fails.
 fn sentence(error: &redb::Error) -> String {
     let what = match error {
-        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
-        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::QuotaExceeded => "the disk quota is used up".to_owned(),
+        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => {
+            "the disk is full".to_owned()
+        }
+        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::QuotaExceeded => {
+            "the disk quota is used up".to_owned()
+        }
         error => error.to_string(),
     };
-    format!("the log could not be made durable: {what}; this node acknowledges nothing more and must stop")
+    format!(
+        "the log could not be made durable: {what}; this node acknowledges nothing more and must stop"
+    )
 }
 
 #[cfg(test)]
-#[path = "store_tests.rs"]
 mod tests;

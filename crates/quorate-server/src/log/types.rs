@@ -2,9 +2,12 @@
 //! knows the former.
 
 use super::record::{Ballot, Entry, Members, Payload, Position, SnapshotHead, Term};
-use openraft::impls::leader_id_std::{CommittedLeaderId, LeaderId};
+use openraft::impls::leader_id_std::LeaderId;
 use openraft::impls::{BasicNode, BoxedErrorSource, InlineBatch, OneshotResponder};
-use openraft::{AsyncRuntime, EntryPayload, LogId, Membership, OptionalSend, RaftTypeConfig, StoredMembership};
+use openraft::vote::RaftLeaderId;
+use openraft::{
+    AsyncRuntime, EntryPayload, LogId, Membership, OptionalSend, RaftTypeConfig, StoredMembership,
+};
 use quorate_core::id::{LogIndex, NodeId};
 use quorate_core::state_machine::{Proposal, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -15,9 +18,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The type configuration, for any runtime. Nothing that is stored depends on the runtime.
-pub struct Types<RT>(PhantomData<fn() -> RT>);
+pub(super) struct Types<RT>(PhantomData<fn() -> RT>);
 
-pub(super) type Lead = CommittedLeaderId<u64>;
+pub(super) type Lead = <LeaderId<u64, u64> as RaftLeaderId>::Committed;
 pub(super) type RawVote = openraft::impls::Vote<LeaderId<u64, u64>>;
 pub(super) type RawEntry = openraft::impls::Entry<Lead, RawPayload>;
 pub(super) type RawPayload = EntryPayload<Item, u64, BasicNode>;
@@ -84,7 +87,7 @@ impl<RT> Ord for Types<RT> {
 /// A proposal as it travels through the library: shared, since it is kept in the log's tail, applied
 /// and told to the listeners, and copied for none of them.
 #[derive(Clone, Debug)]
-pub struct Item(pub(super) Arc<Proposal>);
+pub(super) struct Item(pub(super) Arc<Proposal>);
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,13 +109,16 @@ impl<'de> Deserialize<'de> for Item {
 
 impl From<&RawLogId> for Position {
     fn from(raw: &RawLogId) -> Self {
-        Self { term: Term(*raw.committed_leader_id()), index: LogIndex(raw.index()) }
+        Self {
+            term: Term(**raw.committed_leader_id()),
+            index: LogIndex(raw.index()),
+        }
     }
 }
 
 impl From<Position> for RawLogId {
     fn from(position: Position) -> Self {
-        Self::new(CommittedLeaderId::new(position.term.0), position.index.0)
+        Self::new(Lead::new(position.term.0), position.index.0)
     }
 }
 
@@ -129,24 +135,42 @@ impl From<&RawVote> for Ballot {
 impl From<Ballot> for RawVote {
     fn from(ballot: Ballot) -> Self {
         let (term, node) = (ballot.term.0, ballot.node.0);
-        if ballot.committed { Self::new_committed(term, node) } else { Self::new(term, node) }
+        if ballot.committed {
+            Self::new_committed(term, node)
+        } else {
+            Self::new(term, node)
+        }
     }
 }
 
 impl From<&Membership<u64, BasicNode>> for Members {
     fn from(raw: &Membership<u64, BasicNode>) -> Self {
-        let voters = raw.get_joint_config().iter().map(|set| set.iter().copied().map(NodeId).collect()).collect();
-        let nodes = raw.nodes().map(|(id, node)| (NodeId(*id), node.addr.clone())).collect();
+        let voters = raw
+            .get_joint_config()
+            .iter()
+            .map(|set| set.iter().copied().map(NodeId).collect())
+            .collect();
+        let nodes = raw
+            .nodes()
+            .map(|(id, node)| (NodeId(*id), node.addr.clone()))
+            .collect();
         Self { voters, nodes }
     }
 }
 
 impl From<Members> for Membership<u64, BasicNode> {
     fn from(members: Members) -> Self {
-        let nodes: BTreeMap<u64, BasicNode> =
-            members.nodes.into_iter().map(|(id, address)| (id.0, BasicNode::new(address))).collect();
-        let voters = members.voters.into_iter().map(|set| set.into_iter().map(|id| id.0).collect()).collect();
-        Self::new_with_defaults(voters, nodes)
+        let nodes: BTreeMap<u64, BasicNode> = members
+            .nodes
+            .into_iter()
+            .map(|(id, address)| (id.0, BasicNode::new(address)))
+            .collect();
+        let voters = members
+            .voters
+            .into_iter()
+            .map(|set| set.into_iter().map(|id| id.0).collect())
+            .collect();
+        Self::new(voters, nodes).expect("members are whole: reading a record checks it")
     }
 }
 
@@ -157,7 +181,10 @@ impl From<RawEntry> for Entry {
             EntryPayload::Normal(Item(proposal)) => Payload::Proposal(proposal),
             EntryPayload::Membership(members) => Payload::Membership(Members::from(&members)),
         };
-        Self { position: Position::from(&raw.log_id), payload }
+        Self {
+            position: Position::from(&raw.log_id),
+            payload,
+        }
     }
 }
 
@@ -168,7 +195,10 @@ impl From<Entry> for RawEntry {
             Payload::Proposal(proposal) => EntryPayload::Normal(Item(proposal)),
             Payload::Membership(members) => EntryPayload::Membership(members.into()),
         };
-        Self { log_id: entry.position.into(), payload }
+        Self {
+            log_id: entry.position.into(),
+            payload,
+        }
     }
 }
 
@@ -185,7 +215,11 @@ pub(super) fn snapshot_head(meta: &RawSnapshotMeta, state: &[u8]) -> SnapshotHea
 
 impl From<SnapshotHead> for RawSnapshotMeta {
     fn from(head: SnapshotHead) -> Self {
-        let membership = StoredMembership::new(head.members_at.map(RawLogId::from), head.members.into());
-        Self { last_log_id: head.last.map(RawLogId::from), last_membership: membership }
+        let membership =
+            StoredMembership::new(head.members_at.map(RawLogId::from), head.members.into());
+        Self {
+            last_log_id: head.last.map(RawLogId::from),
+            last_membership: membership,
+        }
     }
 }

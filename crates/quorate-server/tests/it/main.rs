@@ -1,0 +1,3 @@
+//! Tests of the whole server.
+
+mod log;
