@@ -95,7 +95,6 @@ pub struct Floor {
 
 /// An admitted offer. It has to be given to [`Floor::raise`], and that has to be durable, before the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[must_use = "the floor has to be raised before the write"]
 pub struct Accepted {
     /// The seat that was asked for.
     pub seat: SeatNo,

@@ -144,7 +144,7 @@ pub enum GuardError {
         pids: Vec<u32>,
     },
 
-    /// The guard keeps floors for as many resources as it can ([`RESOURCES_MAX`](super::state::RESOURCES_MAX)
+    /// The guard keeps floors for as many resources as it can ([`RESOURCES_MAX`](super::RESOURCES_MAX)
     /// of them) and this is one more. The others stay protected. Use another state file for it.
     #[error(
         "the guard's state {} holds the floors of {max} resources, which is its limit: the new resource \

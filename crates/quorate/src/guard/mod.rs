@@ -43,8 +43,10 @@
 
 mod error;
 mod file;
+mod kill;
 mod memory;
 mod process;
+mod refusals;
 mod report;
 mod scope;
 mod state;
@@ -60,6 +62,7 @@ pub use quorate_core::fence::{Accepted, FenceRefusal, Floor, Mark, Offer};
 pub use quorate_core::id::{ClusterId, Name, SeatNo, Token};
 pub use report::{Refusals, RefusedOffer, Report, ResetLine, ResourceReport, rfc3339};
 pub use scope::{Blocker, Command, Holder, become_command};
+pub use state::RESOURCES_MAX;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -153,8 +156,7 @@ pub trait Guard: Send + Sync {
     /// # Errors
     /// As [`enter`](Self::enter).
     fn claim(&self, resource: &Name, offer: Offer) -> Result<Accepted, GuardError> {
-        self.enter(resource, offer)
-            .map(|permit| permit.accepted())
+        self.enter(resource, offer).map(|permit| permit.accepted())
     }
 }
 
@@ -173,6 +175,14 @@ pub struct Terms<'a> {
     pub cancel: Option<&'a AtomicBool>,
     /// Hears why it waits: at the beginning, when somebody else is inside, and when something is killed.
     pub on_notice: Option<&'a mut dyn FnMut(&Notice)>,
+}
+
+impl Terms<'_> {
+    fn tell(&mut self, notice: &Notice) {
+        if let Some(hear) = &mut self.on_notice {
+            hear(notice);
+        }
+    }
 }
 
 /// What somebody who waits for a scope is told.
@@ -198,6 +208,20 @@ pub struct Reset {
     pub cluster: Option<ClusterId>,
     /// Why, for the audit line. At most 1,000 bytes are kept.
     pub why: String,
+}
+
+impl Reset {
+    /// The floor that it makes of another.
+    fn apply(&self, old: &Floor) -> Floor {
+        match self.floor {
+            Some(token) => Floor::starting_at(Mark {
+                token,
+                cluster: self.cluster,
+                at: report::now(),
+            }),
+            None => old.rebound(self.cluster),
+        }
+    }
 }
 
 /// The right to write, until it is dropped. It says which token it stands for, so that it can ride on the
@@ -257,7 +281,10 @@ impl Permit {
     pub fn leave(self) -> Option<Blocker> {
         match self.hold {
             Hold::File(scope) => scope.leave(&self.resource, self.accepted.seat),
-            Hold::Memory(_) => None,
+            Hold::Memory(inside) => {
+                drop(inside);
+                None
+            }
         }
     }
 }

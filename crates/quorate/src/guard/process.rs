@@ -96,7 +96,10 @@ fn holds_lock(pid: u32, file: &fs::Metadata) -> bool {
             .is_ok_and(|open| open.dev() == file.dev() && open.ino() == file.ino());
         let number = descriptor.file_name();
         same && fs::read_to_string(Path::new(&format!("/proc/{pid}/fdinfo")).join(number))
-            .is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK")))
+            .is_ok_and(|info| {
+                info.lines()
+                    .any(|line| line.starts_with("lock:") && line.contains("FLOCK"))
+            })
     })
 }
 
