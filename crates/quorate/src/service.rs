@@ -88,6 +88,7 @@ pub async fn drive(
             Next::Input(Input::Hangup) if stopping() => break,
             Next::Input(input) => input,
             Next::Bye(bye) => {
+                let bye = if stopping() { stopped() } else { bye };
                 connection.first.push_back(ServerFrame::Bye(bye));
                 break;
             }
@@ -100,6 +101,11 @@ pub async fn drive(
         connection.perform(effects);
     }
     connection.finish().await;
+}
+
+/// What a client is told when the service ends its connection.
+fn stopped() -> Bye {
+    Bye::Unavailable("the service is stopping; the session lives on until its lease ends".into())
 }
 
 /// How many frames other than changes wait for a client that does not read, before the service gives the

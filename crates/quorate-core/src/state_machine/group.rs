@@ -140,10 +140,16 @@ impl Group {
         if self.len() >= queue_max as usize {
             return Err(limit("members of one queue", queue_max, self.len() as u64 + 1));
         }
+        let stated = (self.policy.clone(), self.seats.len());
         self.prepare(join.face, &join.policy, step.index)?;
         let observer = join.kind == MemberKind::Observer;
         if !join.wait && !observer {
-            self.refuse_if_busy()?;
+            if let Err(busy) = self.refuse_if_busy() {
+                // A refused request leaves no statement behind. More seats were not filled yet.
+                self.policy = stated.0;
+                self.seats.truncate(stated.1);
+                return Err(busy);
+            }
         }
         self.idle_since = None;
         let entry = Entry {
@@ -158,6 +164,7 @@ impl Group {
         };
         if observer {
             self.observers.insert(id, entry);
+            self.settle(step, mint);
         } else {
             let before = self.places();
             self.queue.insert(id, entry);
@@ -167,6 +174,16 @@ impl Group {
             self.changed(step, Reason::Join, &evidence, before, None, Some(id), &granted);
         }
         Ok(self.total(id).expect("the member was just taken in"))
+    }
+
+    /// Fills the seats that a new statement about the policy has added.
+    pub(super) fn settle(&mut self, step: &mut Step, mint: &mut Mint<'_>) {
+        let before = self.places();
+        let granted = self.fill_seats(step, mint);
+        if !granted.is_empty() {
+            let evidence = "more seats were stated";
+            self.changed(step, Reason::Join, evidence, before, None, None, &granted);
+        }
     }
 
     fn refuse_if_busy(&self) -> Result<(), Refusal> {

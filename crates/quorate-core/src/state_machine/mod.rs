@@ -149,7 +149,7 @@ impl StateMachine {
 
     fn create_group(
         &mut self,
-        step: &Step,
+        step: &mut Step,
         name: &Name,
         face: Face,
         policy: &PolicyWish,
@@ -161,6 +161,7 @@ impl StateMachine {
             .entry(name.clone())
             .or_insert_with(|| Group::new(name.clone(), face, step.index));
         group.prepare(face, policy, step.index)?;
+        group.settle(step, &mut Mint { last: &mut self.last_token, index: step.index });
         if let Some(since) = group.keep() {
             self.idle.remove(&(since, name.clone()));
         }

@@ -1,0 +1,9 @@
+//! What the core promises, told from outside: commands in, answers and events out.
+#![allow(missing_docs, clippy::unwrap_used, clippy::too_many_lines)]
+
+mod codec;
+mod edge;
+mod lease;
+mod log;
+mod property;
+mod rules;
