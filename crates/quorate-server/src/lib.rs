@@ -1,3 +1,4 @@
 //! Stub.
 
 pub mod log;
+pub mod node;
