@@ -47,11 +47,7 @@ pub struct Offer {
 impl Offer {
     /// An offer for seat 0, the only one of a lock or a leadership.
     pub const fn new(cluster: ClusterId, token: Token) -> Self {
-        Self {
-            cluster: Some(cluster),
-            seat: SeatNo(0),
-            token,
-        }
+        Self { cluster: Some(cluster), seat: SeatNo(0), token }
     }
 
     /// The same offer for another seat.
@@ -66,10 +62,7 @@ impl Offer {
     /// [`FenceRefusal::NotIssued`] if the token is greater.
     pub const fn within(self, highest_issued: Token) -> Result<Self, FenceRefusal> {
         if self.token.0 > highest_issued.0 {
-            return Err(FenceRefusal::NotIssued {
-                offered: self.token,
-                highest_issued,
-            });
+            return Err(FenceRefusal::NotIssued { offered: self.token, highest_issued });
         }
         Ok(self)
     }
@@ -146,28 +139,19 @@ pub enum FenceRefusal {
 impl Floor {
     /// A floor that every seat begins with, seats that nobody has named yet included.
     pub fn starting_at(base: Mark) -> Self {
-        Self {
-            base,
-            seats: BTreeMap::new(),
-        }
+        Self { base, seats: BTreeMap::new() }
     }
 
     /// A floor as it was stored: the base and the marks of single seats.
     pub fn of(base: Mark, seats: impl IntoIterator<Item = (SeatNo, Mark)>) -> Self {
-        Self {
-            base,
-            seats: seats.into_iter().collect(),
-        }
+        Self { base, seats: seats.into_iter().collect() }
     }
 
     /// The same numbers under another cluster, or under the first one that is named: for an operator who
     /// has restored the service under a new cluster id (RULES R30).
     pub fn rebound(&self, cluster: Option<ClusterId>) -> Self {
         let rebind = |mark: Mark| Mark { cluster, ..mark };
-        Self::of(
-            rebind(self.base),
-            self.seats().map(|(seat, mark)| (seat, rebind(mark))),
-        )
+        Self::of(rebind(self.base), self.seats().map(|(seat, mark)| (seat, rebind(mark))))
     }
 
     /// The mark that seats begin with.
@@ -187,10 +171,7 @@ impl Floor {
 
     /// The greatest token over all seats: a restored cluster must issue none at or below it (RULES R30).
     pub fn highest(&self) -> Token {
-        self.seats
-            .values()
-            .map(|mark| mark.token)
-            .fold(self.base.token, Token::max)
+        self.seats.values().map(|mark| mark.token).fold(self.base.token, Token::max)
     }
 
     /// Decides on an offer. Changes nothing: the caller gives the answer to [`raise`](Self::raise).
@@ -199,25 +180,15 @@ impl Floor {
     /// [`FenceRefusal`] is the reason, and names the highest.
     pub fn admit(&self, offer: Offer) -> Result<Accepted, FenceRefusal> {
         if offer.token == Token(0) {
-            return Err(FenceRefusal::NotIssued {
-                offered: offer.token,
-                highest_issued: self.highest(),
-            });
+            return Err(FenceRefusal::NotIssued { offered: offer.token, highest_issued: self.highest() });
         }
         let mark = self.mark(offer.seat);
         match (offer.cluster, mark.cluster) {
             (Some(offered), Some(bound)) if offered != bound => {
-                return Err(FenceRefusal::OtherCluster {
-                    offered,
-                    bound,
-                    highest: mark.token,
-                });
+                return Err(FenceRefusal::OtherCluster { offered, bound, highest: mark.token });
             }
             (None, Some(bound)) => {
-                return Err(FenceRefusal::ClusterUnnamed {
-                    bound,
-                    highest: mark.token,
-                });
+                return Err(FenceRefusal::ClusterUnnamed { bound, highest: mark.token });
             }
             _ => {}
         }
@@ -250,11 +221,7 @@ impl Floor {
             mark.token
         );
         if accepted.raises {
-            let raised = Mark {
-                token: accepted.token,
-                cluster: accepted.cluster,
-                at,
-            };
+            let raised = Mark { token: accepted.token, cluster: accepted.cluster, at };
             self.seats.insert(accepted.seat, raised);
         }
     }
@@ -275,19 +242,10 @@ impl FenceRefusal {
 impl fmt::Display for FenceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Older {
-                offered, highest, ..
-            } => {
-                write!(
-                    f,
-                    "token {offered} is older than {highest}, the greatest that was accepted"
-                )
+            Self::Older { offered, highest, .. } => {
+                write!(f, "token {offered} is older than {highest}, the greatest that was accepted")
             }
-            Self::OtherCluster {
-                offered,
-                bound,
-                highest,
-            } => write!(
+            Self::OtherCluster { offered, bound, highest } => write!(
                 f,
                 "the token is of cluster {offered}, but the resource accepts only those of cluster {bound} \
                  (the last was {highest}), and numbers of two clusters cannot be compared"
@@ -297,15 +255,10 @@ impl fmt::Display for FenceRefusal {
                 "the offer does not say whose token it is, and the resource accepts only those of cluster \
                  {bound}"
             ),
-            Self::NotIssued {
-                offered: Token(0), ..
-            } => {
+            Self::NotIssued { offered: Token(0), .. } => {
                 write!(f, "token 0 is never issued")
             }
-            Self::NotIssued {
-                offered,
-                highest_issued,
-            } => write!(
+            Self::NotIssued { offered, highest_issued } => write!(
                 f,
                 "token {offered} has not been issued: the last that the cluster gave out is {highest_issued}"
             ),
@@ -344,16 +297,10 @@ mod tests {
         assert_eq!(enter(&mut floor, offer(42), 30_000), Ok(true));
         // t4: A wakes and writes with 41. t5: the resource refuses it, since it accepted 42.
         let refusal = enter(&mut floor, offer(41), 45_000);
-        let expected = FenceRefusal::Older {
-            offered: Token(41),
-            highest: Token(42),
-            accepted_at: Wall(30_000),
-        };
+        let expected =
+            FenceRefusal::Older { offered: Token(41), highest: Token(42), accepted_at: Wall(30_000) };
         assert_eq!(refusal, Err(expected));
-        assert_eq!(
-            expected.to_string(),
-            "token 41 is older than 42, the greatest that was accepted"
-        );
+        assert_eq!(expected.to_string(), "token 41 is older than 42, the greatest that was accepted");
         // B goes on.
         assert_eq!(enter(&mut floor, offer(42), 46_000), Ok(false));
     }
@@ -390,20 +337,10 @@ mod tests {
         let mut floor = Floor::default();
         assert_eq!(enter(&mut floor, offer(42), 0), Ok(true));
         let foreign = Offer::new(AWAY, Token(1_000));
-        let reason = FenceRefusal::OtherCluster {
-            offered: AWAY,
-            bound: HOME,
-            highest: Token(42),
-        };
+        let reason = FenceRefusal::OtherCluster { offered: AWAY, bound: HOME, highest: Token(42) };
         assert_eq!(enter(&mut floor, foreign, 1), Err(reason));
-        let unnamed = Offer {
-            cluster: None,
-            ..offer(43)
-        };
-        let reason = FenceRefusal::ClusterUnnamed {
-            bound: HOME,
-            highest: Token(42),
-        };
+        let unnamed = Offer { cluster: None, ..offer(43) };
+        let reason = FenceRefusal::ClusterUnnamed { bound: HOME, highest: Token(42) };
         assert_eq!(enter(&mut floor, unnamed, 2), Err(reason));
         assert_eq!(reason.highest(), Some(Token(42)));
     }
@@ -413,10 +350,7 @@ mod tests {
         let mut floor = Floor::default();
         assert_eq!(enter(&mut floor, offer(42), 0), Ok(true));
         let mut floor = floor.rebound(Some(AWAY));
-        assert!(matches!(
-            enter(&mut floor, offer(43), 1),
-            Err(FenceRefusal::OtherCluster { .. })
-        ));
+        assert!(matches!(enter(&mut floor, offer(43), 1), Err(FenceRefusal::OtherCluster { .. })));
         assert!(enter(&mut floor, Offer::new(AWAY, Token(41)), 2).is_err());
         assert_eq!(enter(&mut floor, Offer::new(AWAY, Token(43)), 3), Ok(true));
     }
@@ -424,53 +358,30 @@ mod tests {
     #[test]
     fn r30_the_first_offer_that_names_a_cluster_binds_the_seat() {
         let mut floor = Floor::default();
-        let unnamed = Offer {
-            cluster: None,
-            ..offer(42)
-        };
+        let unnamed = Offer { cluster: None, ..offer(42) };
         assert_eq!(enter(&mut floor, unnamed, 0), Ok(true));
         assert_eq!(enter(&mut floor, unnamed, 1), Ok(false));
-        assert_eq!(
-            enter(&mut floor, offer(42), 2),
-            Ok(true),
-            "the binding has to become durable"
-        );
-        assert!(matches!(
-            enter(&mut floor, unnamed, 3),
-            Err(FenceRefusal::ClusterUnnamed { .. })
-        ));
+        assert_eq!(enter(&mut floor, offer(42), 2), Ok(true), "the binding has to become durable");
+        assert!(matches!(enter(&mut floor, unnamed, 3), Err(FenceRefusal::ClusterUnnamed { .. })));
     }
 
     #[test]
     fn r34_a_number_that_was_never_issued_is_refused_where_the_last_is_known() {
-        let reason = FenceRefusal::NotIssued {
-            offered: Token(43),
-            highest_issued: Token(42),
-        };
+        let reason = FenceRefusal::NotIssued { offered: Token(43), highest_issued: Token(42) };
         assert_eq!(offer(43).within(Token(42)), Err(reason));
         assert_eq!(offer(42).within(Token(42)), Ok(offer(42)));
-        assert!(matches!(
-            Floor::default().admit(offer(0)),
-            Err(FenceRefusal::NotIssued { .. })
-        ));
+        assert!(matches!(Floor::default().admit(offer(0)), Err(FenceRefusal::NotIssued { .. })));
     }
 
     #[test]
     fn a_base_holds_for_seats_that_nobody_has_named() {
-        let base = Mark {
-            token: Token(40),
-            cluster: Some(HOME),
-            at: Wall(9),
-        };
+        let base = Mark { token: Token(40), cluster: Some(HOME), at: Wall(9) };
         let mut floor = Floor::starting_at(base);
         assert!(enter(&mut floor, offer(39).seat(SeatNo(3)), 10).is_err());
         assert_eq!(enter(&mut floor, offer(40).seat(SeatNo(3)), 10), Ok(false));
         assert_eq!(enter(&mut floor, offer(41).seat(SeatNo(3)), 11), Ok(true));
         assert_eq!(floor.mark(SeatNo(4)), base);
-        assert_eq!(
-            floor.seats().map(|(seat, _)| seat).collect::<Vec<_>>(),
-            [SeatNo(3)]
-        );
+        assert_eq!(floor.seats().map(|(seat, _)| seat).collect::<Vec<_>>(), [SeatNo(3)]);
         assert_eq!(Floor::of(floor.base(), floor.seats()), floor);
     }
 
@@ -487,10 +398,7 @@ mod tests {
     #[test]
     fn a_floor_survives_its_stored_form() {
         let mut floor = Floor::default();
-        assert_eq!(
-            enter(&mut floor, offer(u64::MAX).seat(SeatNo(2)), 5),
-            Ok(true)
-        );
+        assert_eq!(enter(&mut floor, offer(u64::MAX).seat(SeatNo(2)), 5), Ok(true));
         let bytes = postcard::to_allocvec(&floor).expect("it is plain data");
         assert_eq!(postcard::from_bytes::<Floor>(&bytes), Ok(floor));
     }

@@ -1,1 +1,2 @@
-fn main() {}
+//! The binary `quorate`.
+fn main() -> std::process::ExitCode { quorate_server::cli::main() }

@@ -326,6 +326,12 @@ impl Disk {
         Ok(bytes)
     }
 
+    /// How many values the log table has.
+    #[cfg(test)]
+    pub(super) fn values(&self) -> usize {
+        self.values.len()
+    }
+
     /// Reads the stored snapshot.
     pub(super) fn read_snapshot(&self) -> Result<Option<(SnapshotHead, Vec<u8>)>, OpenError> {
         let Some(head) = self.meta("snapshot", SnapshotHead::decode)? else {

@@ -53,5 +53,5 @@ pub use store::{Driver, OpenError, SetupError, Store, StoreError};
 
 /// What a runtime must offer: time, tasks and channels. The service runs on [`TokioRuntime`], the
 /// simulator on its own.
-pub use openraft::AsyncRuntime;
+pub use openraft::{AsyncRuntime, Instant};
 pub use openraft_rt_tokio::TokioRuntime;

@@ -213,7 +213,7 @@ impl Store {
             entry.encode(&mut frames);
             tail.push(entry, frames.len() - before);
         }
-        self.send(Work::Write(
+        self.send(&tail, Work::Write(
             Change::Append {
                 first,
                 last,
@@ -227,28 +227,28 @@ impl Store {
     pub(super) fn save_ballot(&self, ballot: Ballot, done: Done) -> Result<(), StoreError> {
         let mut tail = self.tail_mut();
         tail.ballot = Some(ballot);
-        self.send(Work::Write(Change::Ballot(ballot), done))
+        self.send(&tail, Work::Write(Change::Ballot(ballot), done))
     }
 
     /// Removes the entry at `from` and all after it.
     pub(super) fn truncate(&self, from: LogIndex, done: Done) -> Result<(), StoreError> {
         let mut tail = self.tail_mut();
         tail.truncate(from);
-        self.send(Work::Write(Change::Truncate { from }, done))
+        self.send(&tail, Work::Write(Change::Truncate { from }, done))
     }
 
     /// Removes the entry at `upto` and all before it.
     pub(super) fn purge(&self, upto: Position, done: Done) -> Result<(), StoreError> {
         let mut tail = self.tail_mut();
         tail.purge(upto);
-        self.send(Work::Write(Change::Purge { upto }, done))
+        self.send(&tail, Work::Write(Change::Purge { upto }, done))
     }
 
     /// Notes what is committed; it becomes durable with the next write, or on closing.
     pub(super) fn save_committed(&self, committed: Position) -> Result<(), StoreError> {
         let mut tail = self.tail_mut();
         tail.committed = tail.committed.max(Some(committed));
-        self.send(Work::Committed(committed))
+        self.send(&tail, Work::Committed(committed))
     }
 
     /// Stores a snapshot in place of the one before.
@@ -260,29 +260,32 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut tail = self.tail_mut();
         tail.snapshot = Some(head.clone());
-        self.send(Work::Write(Change::Snapshot { head, state }, done))
+        self.send(&tail, Work::Write(Change::Snapshot { head, state }, done))
     }
 
     /// Reads the stored snapshot, after everything that was asked before.
     pub(super) fn read_snapshot(&self, got: Got) -> Result<(), StoreError> {
-        let _order = self.tail_mut();
-        self.send(Work::Read(got))
+        let tail = self.tail_mut();
+        self.send(&tail, Work::Read(got))
     }
 
     /// Makes durable what waits, then gives the file up. Everything after it is refused.
     pub(super) fn close(&self, done: Done) {
-        let _order = self.tail_mut();
-        if let Err(error) = self
-            .shared
-            .queue
-            .send(Work::Close(done), &self.shared.counters)
-        {
-            error.refuse();
+        let mut tail = self.tail_mut();
+        let closed = std::mem::replace(&mut tail.closed, true);
+        let work = Work::Close(done);
+        let unsent = if closed { Err(work) } else { self.shared.queue.send(work, &self.shared.counters) };
+        if let Err(work) = unsent {
+            work.refuse();
         }
     }
 
-    /// Queues an operation. The caller holds the tail, so that queue and tail have one order.
-    fn send(&self, work: Work) -> Result<(), StoreError> {
+    /// Queues an operation. The caller holds the tail, so that queue and tail have one order, and
+    /// nothing comes after the end.
+    fn send(&self, tail: &Tail, work: Work) -> Result<(), StoreError> {
+        if tail.closed {
+            return Err(StoreError::Closed);
+        }
         if let Some(why) = self.shared.health.why() {
             return Err(StoreError::Failed { why });
         }
@@ -364,6 +367,7 @@ struct Tail {
     committed: Option<Position>,
     purged: Option<Position>,
     snapshot: Option<SnapshotHead>,
+    closed: bool,
 }
 
 impl Tail {
@@ -375,6 +379,7 @@ impl Tail {
             committed: loaded.committed,
             purged: loaded.purged,
             snapshot: loaded.snapshot,
+            closed: false,
         };
         let mut frame = Vec::new();
         for entry in loaded.entries {

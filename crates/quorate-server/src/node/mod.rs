@@ -19,13 +19,12 @@ mod leases;
 pub use floor::Floor;
 
 use crate::log::{
-    AsyncRuntime, Engine, FeedReader, NodeRole, Options, ProposeError, StartError, TokioRuntime, Unable,
+    AsyncRuntime, Engine, FeedReader, Instant, NodeRole, Options, ProposeError, StartError, TokioRuntime, Unable,
 };
 use disk::Space;
 use futures::future::BoxFuture;
 use hub::Hub;
 use leases::Renewals;
-use openraft::Instant;
 use quorate::service::{Authority, Events, NotApplied};
 use quorate_core::frame::{Bye, Outcome};
 use quorate_core::id::{ClusterId, EntryId, Generation, LogIndex, NodeId, Reign, SessionId, Token};

@@ -1,0 +1,142 @@
+//! The command line: who asks for what, and how it ends.
+//!
+//! A command is one variant of [`Command`] and one arm in [`Command::run`]; its arguments and its work are in
+//! a file of its own. It returns an [`Outcome`]; only this file turns that into an exit code.
+
+pub mod exit;
+pub mod operator;
+pub mod output;
+pub mod serve;
+pub mod servers;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use exit::{Failure, Outcome};
+use servers::Servers;
+use std::process::ExitCode;
+
+/// Who acts, in which order, and why the others wait.
+#[derive(Parser)]
+#[command(
+    name = "quorate",
+    version,
+    long_version = LONG_VERSION,
+    about = "Groups, locks and leaders: who acts, in which order, and why the others wait.",
+    long_about = "Quorate lets processes agree who acts and in which order they see things.\n\n\
+        A name is a queue of members. The first of them act: a lock lets one act until it is done, a group \
+        keeps its members in order, each with a number. Whoever acts has a token, a number that only grows, \
+        by which a resource refuses those that acted before.",
+    after_long_help = format!("{EXAMPLES}\n\n{}", exit::TABLE),
+    after_help = "`quorate --help` shows examples and the exit codes.",
+    arg_required_else_help = true,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What is the same for all commands.
+    #[command(flatten)]
+    pub global: Global,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What is the same for all commands.
+#[derive(Args, Clone, Debug)]
+pub struct Global {
+    /// Where the service is: host:port or a URL; several with commas are tried in order
+    #[arg(
+        long,
+        global = true,
+        env = "QUORATE_SERVER",
+        default_value = "127.0.0.1:7420",
+        value_name = "ADDRESS",
+        help_heading = "Options of all commands"
+    )]
+    pub server: Servers,
+    /// Print JSON, one object a line, instead of text
+    #[arg(long, global = true, help_heading = "Options of all commands")]
+    pub json: bool,
+}
+
+/// All commands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the service
+    Serve(serve::ServeArgs),
+    /// Show how the service is
+    Status(operator::StatusArgs),
+    /// List, show, create and delete groups and locks
+    #[command(subcommand)]
+    Group(operator::GroupCommand),
+    /// List, show and close sessions
+    #[command(subcommand)]
+    Session(operator::SessionCommand),
+    /// Say who holds a name, who waits and for whom, and what happened last
+    #[command(subcommand)]
+    Explain(operator::ExplainCommand),
+}
+
+impl Command {
+    fn run(self, global: &Global) -> Outcome {
+        match self {
+            Self::Serve(args) => serve::run(args),
+            Self::Status(args) => operator::status(&args, global),
+            Self::Group(command) => operator::group(command, global),
+            Self::Session(command) => operator::session(command, global),
+            Self::Explain(command) => operator::explain(command, global),
+        }
+    }
+}
+
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\n",
+    "data format      1\n",
+    "record format    1\n",
+    "snapshot format  1\n",
+    "protocol         quorate.v1",
+);
+
+const EXAMPLES: &str = "\
+Examples:
+  quorate serve                            run the service here, for this machine
+  quorate status                           is it there, and how is it
+  quorate group list                       which names are in use, and who holds them
+  quorate explain lock orders              why do I wait for orders
+  quorate session close 7 --why \"stuck\"    ask session 7 to stop and let it go
+  quorate --json group list | jq .name     for programs: one object a line";
+
+/// The whole program: reads the command line, runs the command, reports how it ended.
+pub fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => cli.command.run(&cli.global).unwrap_or_else(|failure| failure.report()),
+        Err(error) => command_line_error(&error),
+    }
+}
+
+/// Help and version are answers; anything else ends with the line that all failures end with.
+fn command_line_error(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion if printed.is_ok() => ExitCode::SUCCESS,
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Failure::unread().report(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Failure::usage("a command is missing; they are listed above").report()
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            Failure::usage(first.trim_start_matches("error: ")).report()
+        }
+    }
+}
+
+/// Runs a command's work on a runtime of its own, in this thread.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.block_on(work)
+}
