@@ -19,9 +19,21 @@ pub const PREFIX: &str = "QUORATE_";
 /// Variables with our prefix that are no settings of `serve`: those of other commands, and those that a
 /// command which `quorate lock` runs finds in its environment.
 pub const OTHER_VARIABLES: &[&str] = &[
-    "QUORATE_SERVER", "QUORATE_CONFIG", "QUORATE_CLUSTER", "QUORATE_SESSION", "QUORATE_GROUP",
-    "QUORATE_LOCK", "QUORATE_NAME", "QUORATE_ENTRY", "QUORATE_SEAT", "QUORATE_TOKEN", "QUORATE_ORDINAL",
-    "QUORATE_ROLE", "QUORATE_RESOURCE", "QUORATE_GUARD", "QUORATE_DEADLINE",
+    "QUORATE_SERVER",
+    "QUORATE_CONFIG",
+    "QUORATE_CLUSTER",
+    "QUORATE_SESSION",
+    "QUORATE_GROUP",
+    "QUORATE_LOCK",
+    "QUORATE_NAME",
+    "QUORATE_ENTRY",
+    "QUORATE_SEAT",
+    "QUORATE_TOKEN",
+    "QUORATE_ORDINAL",
+    "QUORATE_ROLE",
+    "QUORATE_RESOURCE",
+    "QUORATE_GUARD",
+    "QUORATE_DEADLINE",
 ];
 
 /// What Kubernetes puts into every pod when a service of the namespace is named `quorate`.
@@ -39,22 +51,18 @@ pub struct Setting {
 
 /// All settings.
 pub const SETTINGS: &[Setting] = &[
-    Setting {
-        key: "listen",
-        range: "HOST:PORT; port 0 takes a free one",
-        default: "127.0.0.1:7420",
-    },
+    Setting { key: "listen", range: "HOST:PORT; port 0 takes a free one", default: "127.0.0.1:7420" },
     Setting { key: "data", range: "a directory", default: "./quorate-data" },
     Setting { key: "insecure", range: "true or false", default: "false" },
     Setting { key: "ttl_floor", range: "1ms to 10min, such as 200ms", default: "measured" },
     Setting { key: "snapshot_every", range: "100 to 10000000 log entries", default: "10000" },
-    Setting {
-        key: "disk_reserve_bytes",
-        range: "0 to 1099511627776",
-        default: "33554432, which is 32 MiB",
-    },
+    Setting { key: "disk_reserve_bytes", range: "0 to 1099511627776", default: "33554432, which is 32 MiB" },
     Setting { key: "connections", range: "1 to 1000000", default: "10000" },
-    Setting { key: "log", range: "a filter, such as info or warn,quorate_server=debug", default: "info" },
+    Setting {
+        key: "log",
+        range: "a filter, such as info or warn,quorate_server=debug",
+        default: "info,openraft=warn",
+    },
     Setting { key: "log_format", range: "auto, text or json", default: "auto" },
 ];
 
@@ -130,13 +138,16 @@ impl Config {
             data: layers.get("data", directory)?.unwrap_or_else(|| "./quorate-data".into()),
             insecure: layers.get("insecure", parsed)?.unwrap_or(false),
             ttl_floor: layers.get("ttl_floor", ttl)?,
-            snapshot_every: layers.get("snapshot_every", |text| within(text, 100, 10_000_000))?
+            snapshot_every: layers
+                .get("snapshot_every", |text| within(text, 100, 10_000_000))?
                 .unwrap_or(10_000),
-            disk_reserve_bytes: layers.get("disk_reserve_bytes", |text| within(text, 0, 1 << 40))?
+            disk_reserve_bytes: layers
+                .get("disk_reserve_bytes", |text| within(text, 0, 1 << 40))?
                 .unwrap_or(32 << 20),
-            connections: layers.get("connections", |text| within(text, 1, 1_000_000))?
+            connections: layers
+                .get("connections", |text| within(text, 1, 1_000_000))?
                 .map_or(10_000, |connections| connections as usize),
-            log: layers.get("log", filter)?.unwrap_or_else(|| "info".into()),
+            log: layers.get("log", filter)?.unwrap_or_else(|| "info,openraft=warn".into()),
             log_format: layers.get("log_format", log_format)?.unwrap_or_default(),
         };
         config.refuse_open_door(&layers)?;
@@ -205,7 +216,8 @@ fn flag(key: &str) -> String {
 /// `line 3 of FILE`, as far as the line can be found.
 fn in_file(path: &Path, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let here = |line: &str| line.split(['=', '.']).next().is_some_and(|name| name.trim().trim_matches('"') == key);
+    let here =
+        |line: &str| line.split(['=', '.']).next().is_some_and(|name| name.trim().trim_matches('"') == key);
     match text.lines().position(here) {
         Some(at) => format!("line {} of {}", at + 1, path.display()),
         None => format!("in {}", path.display()),
@@ -238,7 +250,10 @@ fn read_file(path: &Path) -> Result<impl Provider, ConfigError> {
     let file = Toml::file_exact(path);
     let data = file.data().map_err(|error| {
         let why = error.to_string();
-        ConfigError(format!("{shown} is no TOML file: {}", why.split_whitespace().collect::<Vec<_>>().join(" ")))
+        ConfigError(format!(
+            "{shown} is no TOML file: {}",
+            why.split_whitespace().collect::<Vec<_>>().join(" ")
+        ))
     })?;
     for key in data.values().flat_map(Dict::keys) {
         if !SETTINGS.iter().any(|setting| setting.key == key) {
@@ -307,7 +322,9 @@ fn text_of(value: &Value) -> Option<String> {
         Value::Num(_, number) => Some(match number {
             Num::F32(number) => number.to_string(),
             Num::F64(number) => number.to_string(),
-            whole => whole.to_i128().map(|n| n.to_string()).or_else(|| whole.to_u128().map(|n| n.to_string()))?,
+            whole => {
+                whole.to_i128().map(|n| n.to_string()).or_else(|| whole.to_u128().map(|n| n.to_string()))?
+            }
         }),
         Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
     }

@@ -55,10 +55,7 @@ fn marked<T>(read: Read<T>) -> Result<Response<T>, Status> {
 
 #[tonic::async_trait]
 impl Contract for Operator {
-    async fn status(
-        &self,
-        _: Request<proto::StatusRequest>,
-    ) -> Result<Response<proto::StatusReply>, Status> {
+    async fn status(&self, _: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
         Ok(Response::new(Self::status(self)))
     }
 

@@ -46,7 +46,12 @@ struct Desk {
 }
 
 /// Everything that the port serves: the gRPC routes and ours.
-pub fn router(grpc: tonic::service::Routes, operator: Operator, metrics: Metrics, stopping: Arc<AtomicBool>) -> Router {
+pub fn router(
+    grpc: tonic::service::Routes,
+    operator: Operator,
+    metrics: Metrics,
+    stopping: Arc<AtomicBool>,
+) -> Router {
     let desk = Desk { operator, metrics, stopping };
     let own = Router::new()
         .route("/healthz", get(healthz))
@@ -55,7 +60,9 @@ pub fn router(grpc: tonic::service::Routes, operator: Operator, metrics: Metrics
         .route("/v1/groups", get(groups))
         .route("/v1/sessions", get(list_sessions))
         .route("/v1/explain/{kind}/{name}", get(explain))
-        .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here") })
+        .method_not_allowed_fallback(|| async {
+            failure(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here")
+        })
         .with_state(desk);
     // Without the reset an unknown path would be answered by gRPC, with status 200.
     grpc.into_axum_router().reset_fallback().merge(own).fallback(unknown)
@@ -184,7 +191,9 @@ async fn explain(State(desk): State<Desk>, Path((kind, name)): Path<(String, Str
         "group" => Kind::Group,
         "lock" => Kind::Lock,
         "session" => Kind::Session,
-        _ => return failure(StatusCode::NOT_FOUND, "there is an explanation of a group, a lock or a session"),
+        _ => {
+            return failure(StatusCode::NOT_FOUND, "there is an explanation of a group, a lock or a session");
+        }
     };
     let request = proto::ExplainRequest { kind: kind.into(), name, max: 0 };
     let explained = desk.operator.explain(request).await;

@@ -1,2 +1,4 @@
 //! The binary `quorate`.
-fn main() -> std::process::ExitCode { quorate_server::cli::main() }
+fn main() -> std::process::ExitCode {
+    quorate_server::cli::main()
+}

@@ -221,7 +221,11 @@ impl Read {
         let (node, lines) = (self.node.counts(), &self.lines);
         vec![
             ("proposals", "Commands brought to the log, the node's own among them", read(&node.proposed)),
-            ("proposals_failed", "Commands that were not applied, or it is not known", read(&node.not_applied)),
+            (
+                "proposals_failed",
+                "Commands that were not applied, or it is not known",
+                read(&node.not_applied),
+            ),
             ("grants", "Seats granted", read(&node.granted)),
             ("sessions_expired", "Sessions whose lease ran out", read(&node.expired)),
             ("sessions_ended", "Sessions that ended otherwise", read(&node.ended)),

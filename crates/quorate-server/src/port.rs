@@ -264,7 +264,8 @@ struct OnLine {
     line: Arc<Line>,
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<axum::response::Response, std::convert::Infallible>> + Send>>;
+type Answer =
+    Pin<Box<dyn Future<Output = Result<axum::response::Response, std::convert::Infallible>> + Send>>;
 
 impl<B> tower::Service<axum::http::Request<B>> for OnLine
 where

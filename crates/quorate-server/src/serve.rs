@@ -95,7 +95,7 @@ async fn serve(node: Node, port: Port, address: SocketAddr, mut signals: Signals
     let (stop, stopped) = watch::channel(false);
     let metrics = Metrics::new(node.clone(), port.lines());
     let sessions = Sessions::new(metrics.measure(node.authority()), Arc::clone(&stopping), metrics.clone());
-    let operator = Operator::new(node.clone(), address, sessions.peers());
+    let operator = Operator::new(node.clone(), address, sessions.peers(), metrics.clone());
     let (routes, health) = grpc::routes(sessions, operator.clone()).await;
     let router = http::router(routes, operator, metrics, Arc::clone(&stopping));
     let mut serving = tokio::spawn(port.serve(http::ending(router, stopped.clone()), stopped));

@@ -4,6 +4,7 @@
 //! a file of its own. It returns an [`Outcome`]; only this file turns that into an exit code.
 
 pub mod exit;
+pub mod guard;
 pub mod operator;
 pub mod output;
 pub mod serve;
@@ -75,6 +76,8 @@ pub enum Command {
     /// Say who holds a name, who waits and for whom, and what happened last
     #[command(subcommand)]
     Explain(operator::ExplainCommand),
+    /// Keep stale writers out of a file or anything else that commands of this machine write to
+    Guard(guard::GuardArgs),
 }
 
 impl Command {
@@ -85,6 +88,7 @@ impl Command {
             Self::Group(command) => operator::group(command, global),
             Self::Session(command) => operator::session(command, global),
             Self::Explain(command) => operator::explain(command, global),
+            Self::Guard(args) => guard::run(args, global),
         }
     }
 }

@@ -149,10 +149,7 @@ mod tests {
         let mut rows = Rows::new(&["name", ">token", "label"]);
         rows.row(["orders".into(), "7".into(), String::new()]);
         rows.row(["o".into(), "12345".into(), "x".into()]);
-        assert_eq!(
-            rows.render(),
-            "NAME    TOKEN  LABEL\norders      7  -\no       12345  x"
-        );
+        assert_eq!(rows.render(), "NAME    TOKEN  LABEL\norders      7  -\no       12345  x");
     }
 
     #[test]
