@@ -7,9 +7,7 @@
 
 use crate::frame::{Bye, ClientFrame, Outcome, ServerFrame};
 use crate::id::{EntryId, Generation, Name, RequestId, SessionId};
-use crate::state_machine::{
-    Change, Command, Event, OnDisconnect, Op, Opened, Refusal, Reply,
-};
+use crate::state_machine::{Change, Command, Event, OnDisconnect, Op, Opened, Refusal, Reply};
 use crate::time::Span;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -171,9 +169,7 @@ impl Edge {
             ClientFrame::Open { secret, ttl, on_disconnect, label } => {
                 Command::Open { secret, ttl, on_disconnect, label }
             }
-            ClientFrame::Attach { session, secret, lapsed } => {
-                Command::Attach { session, secret, lapsed }
-            }
+            ClientFrame::Attach { session, secret, lapsed } => Command::Attach { session, secret, lapsed },
             _ => {
                 let what = "the first frame must open a session or attach to one";
                 return self.bye(Bye::Protocol(what.into()));
@@ -203,12 +199,7 @@ impl Edge {
         send(ServerFrame::Opened(opened))
     }
 
-    fn speak(
-        &mut self,
-        session: SessionId,
-        generation: Generation,
-        frame: ClientFrame,
-    ) -> Vec<Effect> {
+    fn speak(&mut self, session: SessionId, generation: Generation, frame: ClientFrame) -> Vec<Effect> {
         match frame {
             ClientFrame::KeepAlive { seq } => alloc::vec![Effect::Renew { session, seq }],
             ClientFrame::Resync { entry } => alloc::vec![Effect::Total(entry)],
@@ -263,8 +254,7 @@ impl Edge {
         if to.contains(&session) {
             self.push(Arc::new(change.clone()));
         } else if own.contains(&session) {
-            let changed: Vec<_> =
-                change.changed.iter().filter(|c| c.session == session).cloned().collect();
+            let changed: Vec<_> = change.changed.iter().filter(|c| c.session == session).cloned().collect();
             if !changed.is_empty() {
                 self.push(Arc::new(Change { changed, ..change.clone() }));
             }

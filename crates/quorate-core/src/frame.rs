@@ -1,9 +1,7 @@
 //! What a client and the service say to each other on the stream of one session.
 
 use crate::id::{EntryId, Name, RequestId, Secret, SessionId};
-use crate::state_machine::{
-    Change, OnDisconnect, Op, Opened, Reason, Refusal, Reply, Total,
-};
+use crate::state_machine::{Change, OnDisconnect, Op, Opened, Reason, Refusal, Reply, Total};
 use crate::time::Span;
 use alloc::string::String;
 use alloc::sync::Arc;

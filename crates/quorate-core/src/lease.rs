@@ -124,8 +124,7 @@ impl LeaseKeeper {
         match event {
             Event::Lease { session, generation, ttl } => {
                 let end = now + kept_for(*ttl);
-                let kept =
-                    Kept { ttl: *ttl, generation: *generation, end, heard: now, phase: Phase::Marked };
+                let kept = Kept { ttl: *ttl, generation: *generation, end, heard: now, phase: Phase::Marked };
                 self.set(*session, kept);
             }
             Event::Closing { session, .. } => {

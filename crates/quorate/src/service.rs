@@ -243,9 +243,8 @@ impl Connection {
 
     fn renew(&mut self, session: SessionId, seq: u64) {
         let renewed = self.authority.renew(session);
-        self.pending.push(Box::pin(async move {
-            renewed.await.map(|waiting| Input::Renewed { seq, waiting })
-        }));
+        self.pending
+            .push(Box::pin(async move { renewed.await.map(|waiting| Input::Renewed { seq, waiting }) }));
     }
 
     /// Sends the last words, as far as there is room, and waits until the log has taken what was proposed.

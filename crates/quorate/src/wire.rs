@@ -6,8 +6,7 @@ use crate::proto;
 use bytes::Bytes;
 use quorate_core::frame::{Bye, ClientFrame, Outcome, ServerFrame};
 use quorate_core::id::{
-    ClusterId, EntryId, LogIndex, Name, Ordinal, RequestId, SeatNo, Secret, SessionId, Token, Version,
-    ViewId,
+    ClusterId, EntryId, LogIndex, Name, Ordinal, RequestId, SeatNo, Secret, SessionId, Token, Version, ViewId,
 };
 use quorate_core::state_machine::{
     Change, Changed, Face, Handover, Holder, Join, Member, MemberKind, Mode, Numbering, OnDisconnect, Op,
@@ -43,24 +42,72 @@ macro_rules! same_enum {
     };
 }
 
-same_enum!(to_face, from_face, Face, Face,
-    Group = Group, Lock = Lock, Leadership = Leadership, Semaphore = Semaphore);
-same_enum!(to_kind, from_kind, MemberKind, MemberKind,
-    Full = Full, OrdinalOnly = OrdinalOnly, Observer = Observer);
+same_enum!(
+    to_face,
+    from_face,
+    Face,
+    Face,
+    Group = Group,
+    Lock = Lock,
+    Leadership = Leadership,
+    Semaphore = Semaphore
+);
+same_enum!(
+    to_kind,
+    from_kind,
+    MemberKind,
+    MemberKind,
+    Full = Full,
+    OrdinalOnly = OrdinalOnly,
+    Observer = Observer
+);
 same_enum!(to_mode, from_mode, Mode, Mode, Exclusive = Exclusive, Shared = Shared);
-same_enum!(to_on_disconnect, from_on_disconnect, OnDisconnect, OnDisconnect,
-    Hold = Hold, Release = Release);
-same_enum!(to_numbering, from_numbering, Numbering, Numbering,
-    Dense = Dense, Stable = Stable, MinimalMove = MinimalMove);
+same_enum!(to_on_disconnect, from_on_disconnect, OnDisconnect, OnDisconnect, Hold = Hold, Release = Release);
+same_enum!(
+    to_numbering,
+    from_numbering,
+    Numbering,
+    Numbering,
+    Dense = Dense,
+    Stable = Stable,
+    MinimalMove = MinimalMove
+);
 same_enum!(to_order, from_order, Order, Order, Join = JoinOrder, Weight = Weight);
-same_enum!(to_preempt, from_preempt, Preempt, Preempt,
-    Never = Never, OnWeight = OnWeight, OnCommand = OnCommand);
-same_enum!(to_role, from_role, Role, Role,
-    Active = Active, Standby = Standby, Pending = Pending, Draining = Draining, Reserved = Reserved,
-    Disconnected = Disconnected, Observer = Observer);
-same_enum!(to_reason, from_reason, Reason, Reason,
-    Join = Join, Leave = Leave, Expired = Expired, Disconnect = Disconnect, Closed = Closed,
-    Described = Described, Renewed = Renewed);
+same_enum!(
+    to_preempt,
+    from_preempt,
+    Preempt,
+    Preempt,
+    Never = Never,
+    OnWeight = OnWeight,
+    OnCommand = OnCommand
+);
+same_enum!(
+    to_role,
+    from_role,
+    Role,
+    Role,
+    Active = Active,
+    Standby = Standby,
+    Pending = Pending,
+    Draining = Draining,
+    Reserved = Reserved,
+    Disconnected = Disconnected,
+    Observer = Observer
+);
+same_enum!(
+    to_reason,
+    from_reason,
+    Reason,
+    Reason,
+    Join = Join,
+    Leave = Leave,
+    Expired = Expired,
+    Disconnect = Disconnect,
+    Closed = Closed,
+    Described = Described,
+    Renewed = Renewed
+);
 same_enum!(to_outcome, from_outcome, Outcome, Outcome, NotDone = NotDone, Unknown = Unknown);
 
 /// Sixteen bytes of a secret, a cluster or a tool's number.
@@ -234,9 +281,7 @@ pub fn to_server_frame(frame: ServerFrame) -> proto::ServerFrame {
         }),
         ServerFrame::Change(change) => Frame::Change(to_change(&change)),
         ServerFrame::Total(total) => Frame::Total(to_total(total)),
-        ServerFrame::Gap { group, missed } => {
-            Frame::Gap(proto::Gap { group: group.to_string(), missed })
-        }
+        ServerFrame::Gap { group, missed } => Frame::Gap(proto::Gap { group: group.to_string(), missed }),
         ServerFrame::Closing { why } => Frame::Closing(proto::Closing { why }),
         ServerFrame::Ended { reason, evidence } => {
             Frame::Ended(proto::Ended { reason: to_reason(reason).into(), evidence })
@@ -262,9 +307,7 @@ fn to_reply(reply: Reply) -> proto::answer::Reply {
     use proto::answer::Reply as Wire;
     match reply {
         Reply::Joined(total) => Wire::Joined(to_total(total)),
-        Reply::Released { token } => {
-            Wire::Released(proto::Released { token: token.map(|token| token.0) })
-        }
+        Reply::Released { token } => Wire::Released(proto::Released { token: token.map(|token| token.0) }),
         Reply::Cancelled => Wire::Cancelled(proto::Done {}),
         Reply::Granted { seat } => Wire::Granted(to_seat(seat)),
         Reply::Refused(refusal) => Wire::Refused(to_refusal(&refusal)),

@@ -83,8 +83,7 @@ fn read<T: DeserializeOwned>(known: u8, bytes: &[u8]) -> Result<T, CodecError> {
     if *found != known {
         return Err(CodecError::Version { found: *found, known });
     }
-    let (value, rest) =
-        postcard::take_from_bytes(body).map_err(|e| CodecError::Malformed(e.to_string()))?;
+    let (value, rest) = postcard::take_from_bytes(body).map_err(|e| CodecError::Malformed(e.to_string()))?;
     if rest.is_empty() {
         Ok(value)
     } else {

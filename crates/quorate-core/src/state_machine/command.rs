@@ -6,8 +6,8 @@
 
 use super::policy::{Face, PolicyClash, PolicyWish};
 use crate::id::{
-    ClientId, ClusterId, EntryId, Generation, LogIndex, Name, NodeId, Ordinal, Reign, RequestId,
-    SeatNo, Secret, SessionId, Token, Version, ViewId,
+    ClientId, ClusterId, EntryId, Generation, LogIndex, Name, NodeId, Ordinal, Reign, RequestId, SeatNo,
+    Secret, SessionId, Token, Version, ViewId,
 };
 use crate::time::{Span, Wall};
 use alloc::collections::BTreeMap;

@@ -9,8 +9,8 @@
 
 use super::explain::{Blocker, Holder, Past};
 use super::{
-    Change, Changed, Event, Face, Join, Member, MemberKind, Mint, Place, PolicyWish, Reason,
-    Refusal, Role, Seat, Step, Total, Wall, limit, only,
+    Change, Changed, Event, Face, Join, Member, MemberKind, Mint, Place, PolicyWish, Reason, Refusal, Role,
+    Seat, Step, Total, Wall, limit, only,
 };
 use crate::id::{EntryId, LogIndex, Name, Ordinal, SeatNo, SessionId, Token, Version, ViewId};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -120,9 +120,7 @@ impl Group {
         if self.face != face {
             return Err(Refusal::OtherFace { group: self.name.clone(), is: self.face, asked: face });
         }
-        self.policy
-            .merge(policy)
-            .map_err(|clash| Refusal::Policy { group: self.name.clone(), clash })?;
+        self.policy.merge(policy).map_err(|clash| Refusal::Policy { group: self.name.clone(), clash })?;
         self.seats.resize(self.policy.seats() as usize, None);
         Ok(())
     }
@@ -246,12 +244,7 @@ impl Group {
     }
 
     /// Changes what the others are told of a member.
-    pub(super) fn describe(
-        &mut self,
-        step: &mut Step,
-        id: EntryId,
-        metadata: &BTreeMap<String, String>,
-    ) {
+    pub(super) fn describe(&mut self, step: &mut Step, id: EntryId, metadata: &BTreeMap<String, String>) {
         if let Some(entry) = self.observers.get_mut(&id) {
             entry.metadata = metadata.clone();
             return;
@@ -489,11 +482,8 @@ impl Group {
             self.queue.values().partition(|entry| entry.kind == MemberKind::OrdinalOnly);
         let to: BTreeSet<SessionId> =
             full.iter().copied().chain(self.observers.values()).map(|entry| entry.session).collect();
-        let own: BTreeSet<SessionId> = ordinal_only
-            .iter()
-            .map(|entry| entry.session)
-            .filter(|session| !to.contains(session))
-            .collect();
+        let own: BTreeSet<SessionId> =
+            ordinal_only.iter().map(|entry| entry.session).filter(|session| !to.contains(session)).collect();
         (to.into_iter().collect(), own.into_iter().collect())
     }
 
@@ -506,9 +496,8 @@ impl Group {
         new: Option<EntryId>,
         granted: &[EntryId],
     ) {
-        let subject = gone.or_else(|| {
-            new.or_else(|| granted.first().copied()).and_then(|id| self.queue.get(&id))
-        });
+        let subject =
+            gone.or_else(|| new.or_else(|| granted.first().copied()).and_then(|id| self.queue.get(&id)));
         let Some(subject) = subject else { return };
         let past = Past {
             at: step.at,

@@ -18,9 +18,7 @@ pub use codec::CodecError;
 pub use command::*;
 pub use explain::{Blocker, GroupSummary, GroupView, Holder, Past, SessionView, Waiter};
 pub use group::HISTORY_MAX;
-pub use policy::{
-    Face, Handover, Numbering, Order, PolicyClash, PolicyWish, Preempt, Rejoin,
-};
+pub use policy::{Face, Handover, Numbering, Order, PolicyClash, PolicyWish, Preempt, Rejoin};
 
 use crate::id::{ClusterId, EntryId, LogIndex, Name, Reign, Secret, SessionId, Token};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -105,17 +103,13 @@ impl StateMachine {
             Command::Open { secret, ttl, on_disconnect, label } => {
                 self.open(step, *secret, *ttl, *on_disconnect, label)
             }
-            Command::Attach { session, secret, lapsed } => {
-                self.attach(step, *session, *secret, *lapsed)
-            }
+            Command::Attach { session, secret, lapsed } => self.attach(step, *session, *secret, *lapsed),
             Command::Mark { reign, sessions } => self.mark(step, *reign, sessions),
             Command::Checkpoint { reign, remaining } => self.checkpoint(*reign, remaining),
             Command::TimerFired { timer: Timer::Lease { session, generation }, reign, silent } => {
                 self.lease_ran_out(step, *session, *generation, *reign, *silent)
             }
-            Command::Disconnected { session, generation } => {
-                self.disconnected(step, *session, *generation)
-            }
+            Command::Disconnected { session, generation } => self.disconnected(step, *session, *generation),
             Command::Call { session, generation, request, acknowledged, op } => {
                 self.call(step, *session, *generation, *request, *acknowledged, op)
             }
@@ -139,9 +133,7 @@ impl StateMachine {
 
     fn tool(&mut self, step: &mut Step, op: &ToolOp) -> Result<Reply, Refusal> {
         match op {
-            ToolOp::CreateGroup { group, face, policy } => {
-                self.create_group(step, group, *face, policy)
-            }
+            ToolOp::CreateGroup { group, face, policy } => self.create_group(step, group, *face, policy),
             ToolOp::DeleteGroup { group, created } => self.delete_group(group, *created),
             ToolOp::CloseSession { session, why } => self.close_session(step, *session, why),
         }
@@ -156,10 +148,8 @@ impl StateMachine {
     ) -> Result<Reply, Refusal> {
         self.check_policy(policy)?;
         self.check_room(name)?;
-        let group = self
-            .groups
-            .entry(name.clone())
-            .or_insert_with(|| Group::new(name.clone(), face, step.index));
+        let group =
+            self.groups.entry(name.clone()).or_insert_with(|| Group::new(name.clone(), face, step.index));
         group.prepare(face, policy, step.index)?;
         group.settle(step, &mut Mint { last: &mut self.last_token, index: step.index });
         if let Some(since) = group.keep() {
@@ -284,13 +274,7 @@ impl StateMachine {
     }
 
     /// Takes a member out of its queue, and passes its seat on in the same step.
-    fn remove(
-        &mut self,
-        step: &mut Step,
-        entry: EntryId,
-        reason: Reason,
-        evidence: &str,
-    ) -> Option<Token> {
+    fn remove(&mut self, step: &mut Step, entry: EntryId, reason: Reason, evidence: &str) -> Option<Token> {
         let name = self.places.remove(&entry)?;
         let group = self.groups.get_mut(&name)?;
         let mut mint = Mint { last: &mut self.last_token, index: step.index };
@@ -305,18 +289,12 @@ impl StateMachine {
     }
 
     fn group_of(&mut self, entry: EntryId) -> Result<&mut Group, Refusal> {
-        self.places
-            .get(&entry)
-            .and_then(|name| self.groups.get_mut(name))
-            .ok_or(Refusal::NoEntry { entry })
+        self.places.get(&entry).and_then(|name| self.groups.get_mut(name)).ok_or(Refusal::NoEntry { entry })
     }
 
     /// The total of one place, as its member sees it; none if the place is gone.
     pub fn total(&self, entry: EntryId) -> Option<Total> {
-        self.places
-            .get(&entry)
-            .and_then(|name| self.groups.get(name))
-            .and_then(|group| group.total(entry))
+        self.places.get(&entry).and_then(|name| self.groups.get(name)).and_then(|group| group.total(entry))
     }
 
     /// The cluster's id, once it is founded.

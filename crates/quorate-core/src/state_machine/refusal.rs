@@ -7,10 +7,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Founding => write!(f, "the cluster is not founded yet, or has been founded before"),
-            Self::NoSession { session } => write!(
-                f,
-                "session {session} has ended: it holds nothing; open a new one and join again"
-            ),
+            Self::NoSession { session } => {
+                write!(f, "session {session} has ended: it holds nothing; open a new one and join again")
+            }
             Self::WrongSecret { session } => {
                 write!(f, "that is not the secret of session {session}; nothing was changed")
             }

@@ -3,9 +3,7 @@
 //! A lease is kept in the lease keeper's memory (`crate::lease`); replicated state holds only what a new
 //! reign must know: in which reign the session was first renewed, and what it had left when last counted.
 
-use super::{
-    Event, Join, Op, OnDisconnect, Opened, Reason, Refusal, Reply, StateMachine, Step, Wall, limit,
-};
+use super::{Event, Join, OnDisconnect, Op, Opened, Reason, Refusal, Reply, StateMachine, Step, Wall, limit};
 use crate::id::{EntryId, Generation, Reign, RequestId, Secret, SessionId, Token};
 use crate::lease;
 use crate::time::Span;
@@ -67,11 +65,7 @@ impl StateMachine {
         self.check_open(ttl, label)?;
         let id = SessionId(self.last_session.0 + 1);
         self.last_session = id;
-        let lease = Lease {
-            generation: Generation(1),
-            marked: self.reign,
-            remaining: lease::kept_for(ttl),
-        };
+        let lease = Lease { generation: Generation(1), marked: self.reign, remaining: lease::kept_for(ttl) };
         let session = Session {
             id,
             secret,
@@ -218,9 +212,7 @@ impl StateMachine {
             return Err(Refusal::NotDue);
         }
         let (reason, evidence) = match &session.closing {
-            Some(why) => {
-                (Reason::Closed, format!("{why}; it did not stop by itself, so its lease ran out"))
-            }
+            Some(why) => (Reason::Closed, format!("{why}; it did not stop by itself, so its lease ran out")),
             None => (
                 Reason::Expired,
                 format!("no keepalive for {silent}, lease {}, counted in reign {reign}", session.ttl),
@@ -301,9 +293,7 @@ impl StateMachine {
 
     fn answer_again(&self, answer: Answer) -> Result<Reply, Refusal> {
         match answer {
-            Answer::Joined(entry) => {
-                self.total(entry).map(Reply::Joined).ok_or(Refusal::NoEntry { entry })
-            }
+            Answer::Joined(entry) => self.total(entry).map(Reply::Joined).ok_or(Refusal::NoEntry { entry }),
             Answer::Other(reply) => Ok(reply),
         }
     }
@@ -352,11 +342,7 @@ impl StateMachine {
     }
 
     fn owned(&self, id: SessionId, entry: EntryId) -> Result<(), Refusal> {
-        if self.session(id)?.entries.contains(&entry) {
-            Ok(())
-        } else {
-            Err(Refusal::NoEntry { entry })
-        }
+        if self.session(id)?.entries.contains(&entry) { Ok(()) } else { Err(Refusal::NoEntry { entry }) }
     }
 
     fn drop_entry(

@@ -130,6 +130,7 @@ fn r4_without_a_reign_nothing_is_confirmed_and_nothing_ends() {
 fn r5_a_new_reign_waits_out_what_the_old_one_may_have_confirmed() {
     let mut r = Reigning::new();
     let session = r.open(1);
+    r.take_over();
     r.pass(1_900);
     assert!(r.keepalive(session), "confirmed by the old leader, in its memory only");
     r.pass(50);

@@ -153,9 +153,7 @@ pub(crate) fn told(events: &[Event]) -> Vec<String> {
             format!("{ordinal}{}", if place.role == Role::Active { "*" } else { "" })
         }
     };
-    let changed = |c: &Changed| {
-        format!("{} {}>{}", c.name, place(&c.before, "new"), place(&c.after, "gone"))
-    };
+    let changed = |c: &Changed| format!("{} {}>{}", c.name, place(&c.before, "new"), place(&c.after, "gone"));
     events
         .iter()
         .filter_map(|event| match event {

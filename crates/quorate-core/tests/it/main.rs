@@ -5,5 +5,6 @@ mod codec;
 mod edge;
 mod lease;
 mod log;
+mod mutants;
 mod property;
 mod rules;

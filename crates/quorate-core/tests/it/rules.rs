@@ -315,9 +315,8 @@ fn r18_only_the_newest_connection_of_a_session_that_asked_for_it_releases() {
     let given = log.acquire(release, "b").entry;
     let old = log.generation(release);
     log.apply(Command::Attach { session: release, secret: Secret(2), lapsed: false });
-    let closed = |log: &mut Log, session, generation| {
-        log.apply(Command::Disconnected { session, generation }).reply
-    };
+    let closed =
+        |log: &mut Log, session, generation| log.apply(Command::Disconnected { session, generation }).reply;
     assert_eq!(closed(&mut log, release, old), Reply::Refused(Refusal::NotDue), "an older connection");
     let generation = log.generation(hold);
     assert_eq!(closed(&mut log, hold, generation), Reply::Refused(Refusal::NotDue), "it holds");
@@ -367,13 +366,9 @@ fn r21_a_retried_wait_attaches_to_the_queued_one() {
     let (holder, waiter) = (log.open(1), log.open(2));
     let held = log.acquire(holder, "orders").entry;
     let op = || Op::Join(Log::join_op("orders", Face::Lock));
-    let Reply::Joined(queued) = log.call_as(waiter, RequestId(1), RequestId(0), op()).reply else {
-        panic!()
-    };
+    let Reply::Joined(queued) = log.call_as(waiter, RequestId(1), RequestId(0), op()).reply else { panic!() };
     log.release(holder, held);
-    let Reply::Joined(now) = log.call_as(waiter, RequestId(1), RequestId(0), op()).reply else {
-        panic!()
-    };
+    let Reply::Joined(now) = log.call_as(waiter, RequestId(1), RequestId(0), op()).reply else { panic!() };
     assert_eq!(now.entry, queued.entry);
     assert!(now.place.seat.is_some(), "and is told what has become of it");
 }
@@ -387,13 +382,8 @@ fn r22_the_newest_connection_wins_and_the_secret_proves_it() {
     let old = log.generation(session);
     log.apply(Command::Attach { session, secret: Secret(1), lapsed: false });
     let op = Op::Join(Log::join_op("orders", Face::Lock));
-    let call = Command::Call {
-        session,
-        generation: old,
-        request: RequestId(1),
-        acknowledged: RequestId(0),
-        op,
-    };
+    let call =
+        Command::Call { session, generation: old, request: RequestId(1), acknowledged: RequestId(0), op };
     let current = log.generation(session);
     let refused = Refusal::StaleConnection { session, generation: old, current };
     assert_eq!(log.apply(call).reply, Reply::Refused(refused));
@@ -479,8 +469,11 @@ fn r30_a_cluster_is_founded_once_and_a_session_is_told_which() {
     let Reply::Opened(opened) = log.apply(open).reply else { panic!() };
     assert_eq!(opened.cluster, ClusterId(7));
     let mut early = Log::default();
-    assert_eq!(early.apply(Command::Begin { node: NodeId(1), nonce: 0 }).reply,
-        Reply::Refused(Refusal::Founding), "and nothing happens before");
+    assert_eq!(
+        early.apply(Command::Begin { node: NodeId(1), nonce: 0 }).reply,
+        Reply::Refused(Refusal::Founding),
+        "and nothing happens before"
+    );
 }
 
 #[test]
@@ -494,6 +487,32 @@ fn a_try_leaves_nothing_behind_and_names_the_holder() {
     assert_eq!(refusal.to_string(), format!("orders is held by s1 (session 1, token {token})"));
     log.release(holder, held.entry);
     assert!(log.join(other, attempt).place.seat.is_some());
+}
+
+#[test]
+fn seats_that_are_stated_later_are_filled_at_once() {
+    let mut log = Log::founded();
+    let sessions: Vec<_> = (1..=4).map(|n| log.open(n)).collect();
+    for session in &sessions[..3] {
+        log.member(*session, "g");
+    }
+    assert_eq!(log.line("g"), "P1:1* P2:2 P3:3");
+    let policy = PolicyWish { seats: Some(3), ..PolicyWish::default() };
+    let kind = MemberKind::Observer;
+    log.join(sessions[3], Join { policy, kind, ..Log::join_op("g", Face::Group) });
+    assert_eq!(log.line("g"), "P1:1* P2:2* P3:3*", "even if it was one who only looks on");
+}
+
+#[test]
+fn a_refused_try_leaves_no_statement_behind() {
+    let mut log = Log::founded();
+    let sessions: Vec<_> = (1..=3).map(|n| log.open(n)).collect();
+    log.member(sessions[0], "g");
+    log.member(sessions[1], "g");
+    let attempt = Join { wait: false, ..two_seats("g") };
+    assert!(matches!(log.call(sessions[2], Op::Join(attempt)).reply, Reply::Refused(Refusal::Busy { .. })));
+    assert_eq!(log.line("g"), "P1:1* P2:2");
+    assert_eq!(log.machine.group_view(&name("g"), 1).unwrap().policy, PolicyWish::default());
 }
 
 #[test]
@@ -552,11 +571,7 @@ fn a_name_keeps_its_history_after_it_was_left() {
 fn empty_names_are_forgotten_beyond_the_bound_and_created_ones_never() {
     let mut log = Log::founded();
     let session = log.open(1);
-    let op = ToolOp::CreateGroup {
-        group: name("kept"),
-        face: Face::Group,
-        policy: PolicyWish::default(),
-    };
+    let op = ToolOp::CreateGroup { group: name("kept"), face: Face::Group, policy: PolicyWish::default() };
     log.apply(Command::Tool { client: ClientId(1), op });
     for n in 0..IDLE_GROUPS_MAX + 10 {
         let entry = log.acquire(session, &format!("lock {n}")).entry;

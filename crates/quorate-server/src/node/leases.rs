@@ -241,8 +241,7 @@ async fn mark<RT: AsyncRuntime>(node: Node<RT>, reign: Reign, marks: Vec<(Arriva
 
 fn confirm<RT: AsyncRuntime>(node: &Node<RT>, arrivals: Vec<(Arrival, Reign)>, by_quorum: bool) {
     for (arrival, reign) in arrivals {
-        let confirmed =
-            by_quorum && node.keeper().confirm(arrival.session, arrival.arrived, reign);
+        let confirmed = by_quorum && node.keeper().confirm(arrival.session, arrival.arrived, reign);
         if confirmed {
             node.inner.counts.confirmed.fetch_add(1, Ordering::Relaxed);
             let _ = arrival.confirmed.send(true);

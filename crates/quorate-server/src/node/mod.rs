@@ -19,7 +19,8 @@ mod leases;
 pub use floor::Floor;
 
 use crate::log::{
-    AsyncRuntime, Engine, FeedReader, Instant, NodeRole, Options, ProposeError, StartError, TokioRuntime, Unable,
+    AsyncRuntime, Engine, FeedReader, Instant, NodeRole, Options, ProposeError, StartError, TokioRuntime,
+    Unable,
 };
 use disk::Space;
 use futures::future::BoxFuture;
@@ -418,9 +419,7 @@ fn grows(command: &Command) -> bool {
 
 fn not_applied(error: ProposeError) -> NotApplied {
     match error {
-        ProposeError::NotDone(unable) => {
-            NotApplied { outcome: Outcome::NotDone, why: unable.to_string() }
-        }
+        ProposeError::NotDone(unable) => NotApplied { outcome: Outcome::NotDone, why: unable.to_string() },
         ProposeError::Unknown { why } => NotApplied { outcome: Outcome::Unknown, why },
     }
 }

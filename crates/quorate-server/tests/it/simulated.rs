@@ -43,7 +43,8 @@ struct World {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     history: Vec<String>,
-    greatest: Token,
+    /// The greatest token under which somebody acted, and who.
+    greatest: (Token, u64),
     takeovers: u64,
     lapses: u64,
     restarts: u64,
@@ -72,9 +73,10 @@ impl World {
         let known = acting.insert(who, (token, until)).map(|(token, _)| token);
         if known != Some(token) && until > now {
             let mut seen = self.seen.lock().unwrap();
-            assert!(token > seen.greatest, "token {token} after {}", seen.greatest);
-            seen.greatest = token;
-            seen.takeovers += 1;
+            let greatest = seen.greatest;
+            assert!((token, who) == greatest || token > greatest.0, "token {token} of {who} after {greatest:?}");
+            seen.takeovers += u64::from(who != greatest.1);
+            seen.greatest = (token, who);
         }
     }
 

@@ -1,0 +1,383 @@
+//! Takes each rule out of a copy of the core, and expects the rule's own test to fail: a test that cannot
+//! fail holds nothing.
+//!
+//! `QUORATE_MUTANTS=all` runs all of them (a minute or two); by default the first few are run. A text that
+//! is no longer found once is an error, so the table stays true.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How many run by default: enough to see that the harness works, in seconds.
+const BY_DEFAULT: usize = 2;
+
+struct Mutant {
+    /// What is taken out.
+    rule: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// The test that must fail.
+    test: &'static str,
+}
+
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        rule: "R10 a token is one step of a counter, also within one entry",
+        file: "state_machine/mod.rs",
+        from: "let next = Token(core::cmp::max(self.last.0 + 1, self.index.0));\n        \
+               assert!(next > *self.last, \"tokens strictly grow\");",
+        to: "let next = Token(self.index.0);",
+        test: "rules::r10_two_grants_in_one_entry_differ",
+    },
+    Mutant {
+        rule: "R2 apply compares the lease's generation",
+        file: "state_machine/session.rs",
+        from: "if reign != current || generation != session.lease.generation {",
+        to: "if reign != current {",
+        test: "rules::r2_an_expiry_compares_replicated_fields_only",
+    },
+    Mutant {
+        rule: "R1 the client stops early",
+        file: "lease.rs",
+        from: "ttl.saturating_sub(margin(ttl))",
+        to: "ttl",
+        test: "lease::r1_the_client_stops_before_the_service_gives_away",
+    },
+    Mutant {
+        rule: "R1 wall time is a label",
+        file: "state_machine/session.rs",
+        from: "if reign != current || generation != session.lease.generation {",
+        to: "if step.at.0 > 5_000 || reign != current || generation != session.lease.generation {",
+        test: "rules::r1_wall_time_is_a_label",
+    },
+    Mutant {
+        rule: "R3 a renewal waits for the outcome of a proposed end",
+        file: "lease.rs",
+        from: "kept.phase = Phase::Ending;\n            let timer",
+        to: "let timer",
+        test: "lease::r3_a_renewal_is_not_confirmed_once_its_end_was_proposed",
+    },
+    Mutant {
+        rule: "R3 an attach renews the generation",
+        file: "state_machine/session.rs",
+        from: "self.lease.generation = Generation(self.lease.generation.0 + 1);",
+        to: "",
+        test: "lease::r3_an_attach_that_came_first_saves_the_session",
+    },
+    Mutant {
+        rule: "R4 an expiry of an older reign is refused",
+        file: "state_machine/session.rs",
+        from: "if reign != current || generation != session.lease.generation {",
+        to: "if generation != session.lease.generation {",
+        test: "rules::r4_an_expiry_of_an_older_reign_is_refused",
+    },
+    Mutant {
+        rule: "R4 each start of lease keeping is an entry of its own",
+        file: "state_machine/mod.rs",
+        from: "self.reign = Reign(self.reign.0 + 1);",
+        to: "self.reign = Reign(core::cmp::max(self.reign.0, 1));",
+        test: "rules::r4_an_expiry_of_an_older_reign_is_refused",
+    },
+    Mutant {
+        rule: "R5 a new reign waits the whole lease of what an older one renewed",
+        file: "state_machine/session.rs",
+        from: "self.lease.remaining = lease::kept_for(self.ttl);",
+        to: "self.lease.remaining = lease::kept_for(self.ttl).saturating_sub(self.ttl);",
+        test: "lease::r5_a_new_reign_waits_out_what_the_old_one_may_have_confirmed",
+    },
+    Mutant {
+        rule: "R5 the first renewal in a reign is logged",
+        file: "lease.rs",
+        from: "(Some(reign), Some(Phase::Unmarked)) => Renewal::Mark { reign },",
+        to: "(Some(_), Some(Phase::Unmarked)) => Renewal::Round,",
+        test: "lease::r5_the_first_renewal_in_a_reign_is_logged_before_it_is_confirmed",
+    },
+    Mutant {
+        rule: "R5 remainders are counted, so that leases end under endless elections",
+        file: "state_machine/session.rs",
+        from: "session.lease.remaining = session.lease.remaining.min(*left);",
+        to: "let _ = left;",
+        test: "lease::r5_leases_end_although_no_reign_lasts_as_long_as_one",
+    },
+    Mutant {
+        rule: "R5 a checkpoint does not shorten what this reign renewed",
+        file: "state_machine/session.rs",
+        from: "if session.lease.marked != reign {",
+        to: "if session.lease.marked != Reign(0) {",
+        test: "rules::r5_a_checkpoint_shortens_only_what_this_reign_has_not_renewed",
+    },
+    Mutant {
+        rule: "R6 a confirmation counts only in its reign",
+        file: "lease.rs",
+        from: "if self.reign != Some(reign) {\n            return false;\n        }\n        let Some(kept)",
+        to: "let Some(kept)",
+        test: "lease::r6_a_confirmation_counts_from_the_arrival_and_only_in_its_reign",
+    },
+    Mutant {
+        rule: "R7 a lease above the ceiling is an error",
+        file: "state_machine/session.rs",
+        from: "if ttl > self.limits.ttl_max || ttl == Span::ZERO {",
+        to: "if ttl == Span::ZERO {",
+        test: "rules::r7_a_lease_above_the_ceiling_is_an_error_that_says_so",
+    },
+    Mutant {
+        rule: "R7 a lease below the floor is an error",
+        file: "edge.rs",
+        from: "ClientFrame::Open { ttl, .. } if ttl < self.ttl_floor => {",
+        to: "ClientFrame::Open { ttl, .. } if ttl < Span::ZERO => {",
+        test: "edge::r7_a_lease_below_the_floor_is_an_error_that_says_so",
+    },
+    Mutant {
+        rule: "R11 an operator's close moves no seat",
+        file: "state_machine/session.rs",
+        from: "step.events.push(Event::Closing { session: id, why: why.to_string() });\n        }",
+        to: "step.events.push(Event::Closing { session: id, why: why.to_string() });\n        }\n        \
+             self.end_session(step, id, Reason::Closed, why);",
+        test: "rules::r11_an_operators_close_moves_no_seat_before_the_holder_stopped",
+    },
+    Mutant {
+        rule: "R11 a closed session is renewed no more",
+        file: "state_machine/session.rs",
+        from: "Some(session) if session.closing.is_none() => {",
+        to: "Some(session) => {",
+        test: "rules::r11_a_closed_session_is_renewed_no_more_and_its_lease_ends_it",
+    },
+    Mutant {
+        rule: "R11 a group with a holder is not deleted",
+        file: "state_machine/mod.rs",
+        from: "if !group.is_empty() {",
+        to: "if false {",
+        test: "rules::r11_a_group_is_deleted_only_when_it_is_empty",
+    },
+    Mutant {
+        rule: "R12 a seat is kept by who has it",
+        file: "state_machine/group.rs",
+        from: "self.seats[seat.no.0 as usize] = None;",
+        to: "self.seats.remove(seat.no.0 as usize);\n                self.seats.push(None);",
+        test: "rules::r12_a_grant_names_its_seat_and_keeps_it",
+    },
+    Mutant {
+        rule: "R14 a standby has no token",
+        file: "state_machine/group.rs",
+        from: "let role = if self.seat.is_some() { Role::Active } else { Role::Standby };",
+        to: "let role = if ordinal == Some(2) || self.seat.is_some() { Role::Active } else { Role::Standby };",
+        test: "rules::r14_active_means_has_a_token",
+    },
+    Mutant {
+        rule: "R15 waiters on a lock are not renumbered",
+        file: "state_machine/group.rs",
+        from: "let own = granted.iter().filter_map(|id| self.queue.get(id));",
+        to: "let _ = granted;\n            let own = self.queue.values();",
+        test: "rules::r15_waiters_on_a_lock_are_told_of_their_own_grant_only",
+    },
+    Mutant {
+        rule: "R16 a release frees only its own session's place",
+        file: "state_machine/session.rs",
+        from: "if self.session(id)?.entries.contains(&entry) {",
+        to: "if self.places.contains_key(&entry) || self.session(id)?.entries.contains(&entry) {",
+        test: "rules::r16_a_release_frees_what_it_names_and_nothing_else",
+    },
+    Mutant {
+        rule: "R16 a cancel that came too late says so",
+        file: "state_machine/session.rs",
+        from: "return Ok(Reply::Granted { seat });",
+        to: "let _ = seat;",
+        test: "rules::r16_a_cancel_that_races_its_grant_says_which_came_first",
+    },
+    Mutant {
+        rule: "R17 a different statement is refused",
+        file: "state_machine/policy.rs",
+        from: "(Some(stated), Some(asked)) if stated != asked => {",
+        to: "(Some(stated), Some(asked)) if stated != asked && stringify!($field).is_empty() => {",
+        test: "rules::r17_the_first_to_state_a_policy_field_sets_it",
+    },
+    Mutant {
+        rule: "R17a a name has one face",
+        file: "state_machine/group.rs",
+        from: "if self.face != face {",
+        to: "if false {",
+        test: "rules::r17a_a_name_has_one_face",
+    },
+    Mutant {
+        rule: "R18 only the newest connection's end counts",
+        file: "state_machine/session.rs",
+        from: "if session.generation != generation || session.on_disconnect != OnDisconnect::Release {",
+        to: "if session.on_disconnect != OnDisconnect::Release {",
+        test: "rules::r18_only_the_newest_connection_of_a_session_that_asked_for_it_releases",
+    },
+    Mutant {
+        rule: "R18 only a session that asked for it releases",
+        file: "edge.rs",
+        from: "(Phase::Speaking { session, generation }, OnDisconnect::Release) => {",
+        to: "(Phase::Speaking { session, generation }, _) => {",
+        test: "edge::r18_only_a_hangup_of_a_session_that_asked_for_it_is_a_leave",
+    },
+    Mutant {
+        rule: "R21 a call is applied once",
+        file: "state_machine/session.rs",
+        from: "if let Some(answer) = session.answers.get(&request).cloned() {",
+        to: "if let Some(answer) = session.answers.get(&RequestId(0)).cloned() {",
+        test: "rules::r21_a_call_is_applied_once_and_answered_alike",
+    },
+    Mutant {
+        rule: "R21 below the window the answer is *unknown*",
+        file: "state_machine/session.rs",
+        from: "if request <= session.acknowledged {",
+        to: "if request < RequestId(1) {",
+        test: "rules::r21_a_call_is_applied_once_and_answered_alike",
+    },
+    Mutant {
+        rule: "R21 a retried opening finds its session",
+        file: "state_machine/session.rs",
+        from: "if let Some(session) = self.by_secret.get(&secret).copied() {",
+        to: "if let Some(session) = self.by_secret.get(&Secret(0)).copied() {",
+        test: "rules::r21_a_retried_opening_finds_its_session",
+    },
+    Mutant {
+        rule: "R22 an older connection speaks no more",
+        file: "state_machine/session.rs",
+        from: "if generation != session.generation {",
+        to: "if generation > session.generation {",
+        test: "rules::r22_the_newest_connection_wins_and_the_secret_proves_it",
+    },
+    Mutant {
+        rule: "R22 the secret proves a session",
+        file: "state_machine/session.rs",
+        from: "if session.secret != secret {",
+        to: "if session.secret == Secret(0) {",
+        test: "rules::r22_the_newest_connection_wins_and_the_secret_proves_it",
+    },
+    Mutant {
+        rule: "R23 what a slow reader misses is counted and followed by a total",
+        file: "edge.rs",
+        from: "self.gaps.insert(group, missed);",
+        to: "let _ = missed;",
+        test: "edge::r23_a_client_that_does_not_read_gets_one_gap_and_then_a_total",
+    },
+    Mutant {
+        rule: "R25 a lapsed holder gets a new token",
+        file: "state_machine/session.rs",
+        from: "if lapsed {",
+        to: "if lapsed && reign == Reign(0) {",
+        test: "rules::r25_a_lapsed_holder_acts_again_only_under_a_new_token",
+    },
+    Mutant {
+        rule: "R27 limits come from the log",
+        file: "state_machine/mod.rs",
+        from: "match group.join(step, &mut mint, entry, session, join, self.limits.queue) {",
+        to: "match group.join(step, &mut mint, entry, session, join, Limits::default().queue) {",
+        test: "rules::r27_limits_come_from_the_log",
+    },
+    Mutant {
+        rule: "R30 a cluster is founded once",
+        file: "state_machine/mod.rs",
+        from: "if self.cluster.is_some() {\n            return Err(Refusal::Founding);\n        }",
+        to: "",
+        test: "rules::r30_a_cluster_is_founded_once_and_a_session_is_told_which",
+    },
+    Mutant {
+        rule: "a refused request leaves no statement behind",
+        file: "state_machine/group.rs",
+        from: "self.policy = stated.0;\n                self.seats.truncate(stated.1);",
+        to: "let _ = stated;",
+        test: "rules::a_refused_try_leaves_no_statement_behind",
+    },
+    Mutant {
+        rule: "the grant loop gives every free seat",
+        file: "state_machine/group.rs",
+        from: "granted.push(next);",
+        to: "granted.push(next);\n            break;",
+        test: "rules::seats_that_are_stated_later_are_filled_at_once",
+    },
+];
+
+/// A copy of the core, with a build folder of its own that outlives each mutant.
+struct Copy {
+    root: PathBuf,
+}
+
+impl Copy {
+    fn new() -> Self {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mutants");
+        let _ = fs::remove_dir_all(root.join("crates"));
+        fs::create_dir_all(root.join("crates")).unwrap();
+        fs::copy(workspace.join("Cargo.lock"), root.join("Cargo.lock")).unwrap();
+        let manifest = fs::read_to_string(workspace.join("Cargo.toml")).unwrap();
+        // Everything from the profiles on is about speed, which a mutant does not need.
+        let manifest = manifest.split("[profile.").next().unwrap();
+        let manifest: String = manifest
+            .lines()
+            .filter(|line| !line.starts_with("default-members") && !line.contains("path = \"crates/"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        fs::write(root.join("Cargo.toml"), manifest).unwrap();
+        copy_folder(&workspace.join("crates/quorate-core"), &root.join("crates/quorate-core"));
+        Self { root }
+    }
+
+    /// Runs one test; true if it passes.
+    fn passes(&self, test: &str) -> bool {
+        let output = Command::new(env!("CARGO"))
+            .args(["test", "--offline", "--quiet", "-p", "quorate-core", "--test", "it", "--"])
+            .args(["--exact", test])
+            .current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", self.root.join("target"))
+            .env("QUORATE_ROUNDS", "400")
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let ran = text.contains("1 passed") || text.contains("1 failed");
+        assert!(ran, "the test {test} did not run:\n{text}");
+        output.status.success()
+    }
+
+    fn with(&self, mutant: &Mutant) -> bool {
+        let path = self.root.join("crates/quorate-core/src").join(mutant.file);
+        let sound = fs::read_to_string(&path).unwrap();
+        let found = sound.matches(mutant.from).count();
+        assert_eq!(found, 1, "{}: its text is {found} times in {}", mutant.rule, mutant.file);
+        fs::write(&path, sound.replace(mutant.from, mutant.to)).unwrap();
+        let passed = self.passes(mutant.test);
+        fs::write(&path, sound).unwrap();
+        passed
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy_folder(&path, &target);
+        } else if !path.ends_with("mutants.rs") {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_rule_taken_out_is_missed_by_its_test() {
+    let copy = Copy::new();
+    let main = copy.root.join("crates/quorate-core/tests/it/main.rs");
+    let listed = fs::read_to_string(&main).unwrap().replace("mod mutants;\n", "");
+    fs::write(&main, listed).unwrap();
+    let all = std::env::var("QUORATE_MUTANTS").is_ok_and(|wish| wish == "all");
+    let chosen = if all { MUTANTS.len() } else { BY_DEFAULT };
+    let mut survivors = Vec::new();
+    for mutant in &MUTANTS[..chosen] {
+        let caught = !copy.with(mutant);
+        println!("{} {}", if caught { "caught  " } else { "SURVIVED" }, mutant.rule);
+        if !caught {
+            survivors.push(mutant.rule);
+        }
+    }
+    for mutant in &MUTANTS[..chosen] {
+        assert!(copy.passes(mutant.test), "{} fails on the sound core", mutant.test);
+    }
+    println!("{} of {} mutants caught", chosen - survivors.len(), MUTANTS.len());
+    assert!(survivors.is_empty(), "not missed by any test: {survivors:?}");
+}
