@@ -20,21 +20,11 @@ type Node = Engine<TokioRuntime>;
 async fn main() {
     let mut arguments = std::env::args().skip(1);
     let scratch = tempfile::tempdir_in(".").expect("a temporary directory");
-    let dir = arguments
-        .next()
-        .map_or_else(|| scratch.path().join("data"), PathBuf::from);
-    let seconds = arguments
-        .next()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(3);
+    let dir = arguments.next().map_or_else(|| scratch.path().join("data"), PathBuf::from);
+    let seconds = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(3);
     let start = Instant::now();
-    let (engine, mut feed) = Node::open(&dir, Options::lone())
-        .await
-        .expect("the engine starts");
-    engine
-        .ready(Duration::from_secs(10))
-        .await
-        .expect("a lone node leads");
+    let (engine, mut feed) = Node::open(&dir, Options::lone()).await.expect("the engine starts");
+    engine.ready(Duration::from_secs(10)).await.expect("a lone node leads");
     println!("ready after {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
     tokio::spawn(async move {
         let mut steps = Vec::new();
@@ -42,25 +32,9 @@ async fn main() {
             steps.clear();
         }
     });
-    propose(
-        &engine,
-        Command::Found {
-            cluster: ClusterId(1),
-            limits: Limits::default(),
-        },
-    )
-    .await;
-    propose(
-        &engine,
-        Command::Begin {
-            node: NodeId(1),
-            nonce: 1,
-        },
-    )
-    .await;
-    println!(
-        "proposers  per second  p50 ms  p99 ms  commits/s  entries/commit  commit p50 ms  p99 ms"
-    );
+    propose(&engine, Command::Found { cluster: ClusterId(1), limits: Limits::default() }).await;
+    propose(&engine, Command::Begin { node: NodeId(1), nonce: 1 }).await;
+    println!("proposers  per second  p50 ms  p99 ms  commits/s  entries/commit  commit p50 ms  p99 ms");
     for proposers in [1, 4, 16, 64, 256] {
         measure(&engine, proposers, Duration::from_secs(seconds)).await;
     }
@@ -69,21 +43,13 @@ async fn main() {
 }
 
 async fn propose(engine: &Node, command: Command) -> Reply {
-    engine
-        .propose(Proposal {
-            at: Wall(0),
-            command,
-        })
-        .await
-        .expect("a lone node takes proposals")
+    engine.propose(Proposal { at: Wall(0), command }).await.expect("a lone node takes proposals")
 }
 
 async fn measure(engine: &Node, proposers: usize, length: Duration) {
     let before = engine.counts();
     let start = Instant::now();
-    let tasks: Vec<_> = (0..proposers)
-        .map(|_| tokio::spawn(cycle(engine.clone(), start + length)))
-        .collect();
+    let tasks: Vec<_> = (0..proposers).map(|_| tokio::spawn(cycle(engine.clone(), start + length))).collect();
     let mut micros = Vec::new();
     for task in tasks {
         micros.extend(task.await.expect("a proposer ends well"));
@@ -114,9 +80,7 @@ async fn cycle(engine: Node, end: Instant) -> Vec<u32> {
         on_disconnect: OnDisconnect::Hold,
         label: "log_rate".to_owned(),
     };
-    let Reply::Opened(opened) = propose(&engine, open).await else {
-        panic!("a session opens")
-    };
+    let Reply::Opened(opened) = propose(&engine, open).await else { panic!("a session opens") };
     let mut micros = Vec::new();
     let mut request = 1;
     while Instant::now() < end {
@@ -134,8 +98,6 @@ fn call(session: SessionId, generation: quorate_core::id::Generation, request: u
         generation,
         request: RequestId(request),
         acknowledged: RequestId(request),
-        op: Op::Cancel {
-            entry: quorate_core::id::EntryId(0),
-        },
+        op: Op::Cancel { entry: quorate_core::id::EntryId(0) },
     }
 }

@@ -83,11 +83,7 @@ impl Counters {
 /// The smallest value that at least `percent` of all are not above.
 fn percentile(sorted_micros: &[u32], percent: usize) -> Duration {
     let rank = (sorted_micros.len() * percent).div_ceil(100);
-    let micros = rank
-        .checked_sub(1)
-        .and_then(|at| sorted_micros.get(at))
-        .copied()
-        .unwrap_or(0);
+    let micros = rank.checked_sub(1).and_then(|at| sorted_micros.get(at)).copied().unwrap_or(0);
     Duration::from_micros(u64::from(micros))
 }
 

@@ -103,11 +103,7 @@ impl DataDir {
         let survey = Survey::of(&path)?;
         survey.check(&path)?;
         sync_dir(&path)?;
-        Ok(Self {
-            fresh: !survey.sealed,
-            path,
-            _lock: lock,
-        })
+        Ok(Self { fresh: !survey.sealed, path, _lock: lock })
     }
 
     /// Where it is.
@@ -158,11 +154,7 @@ impl Survey {
     fn of(path: &Path) -> Result<Self, DirError> {
         let mut foreign: Vec<String> = Vec::new();
         for entry in fs::read_dir(path).map_err(failed("list", path))? {
-            let name = entry
-                .map_err(failed("list", path))?
-                .file_name()
-                .to_string_lossy()
-                .into_owned();
+            let name = entry.map_err(failed("list", path))?.file_name().to_string_lossy().into_owned();
             if !HARMLESS.contains(&name.as_str()) {
                 foreign.push(name);
             }
@@ -172,21 +164,14 @@ impl Survey {
             read_format(path)?;
         }
         let has_log = fs::metadata(path.join(LOG_FILE)).is_ok_and(|log| log.len() > 0);
-        Ok(Self {
-            sealed,
-            has_log,
-            foreign: foreign.into_iter().min(),
-        })
+        Ok(Self { sealed, has_log, foreign: foreign.into_iter().min() })
     }
 
     fn check(&self, path: &Path) -> Result<(), DirError> {
         let path = path.to_path_buf();
         match (self.sealed, &self.foreign) {
             (true, _) if !self.has_log => Err(DirError::Lost { path }),
-            (false, Some(entry)) => Err(DirError::Foreign {
-                path,
-                entry: entry.clone(),
-            }),
+            (false, Some(entry)) => Err(DirError::Foreign { path, entry: entry.clone() }),
             _ => Ok(()),
         }
     }
@@ -198,14 +183,9 @@ fn read_format(path: &Path) -> Result<(), DirError> {
     File::open(&file)
         .and_then(|opened| opened.take(64).read_to_string(&mut text))
         .map_err(failed("read", &file))?;
-    let number = text
-        .strip_prefix(FORMAT_WORD)
-        .and_then(|rest| rest.trim_end().parse::<u32>().ok());
+    let number = text.strip_prefix(FORMAT_WORD).and_then(|rest| rest.trim_end().parse::<u32>().ok());
     match number {
-        Some(found) if found > FORMAT => Err(DirError::Newer {
-            path: path.to_path_buf(),
-            found,
-        }),
+        Some(found) if found > FORMAT => Err(DirError::Newer { path: path.to_path_buf(), found }),
         Some(_) => Ok(()),
         None => Err(DirError::Format { path: file, text }),
     }
@@ -225,10 +205,7 @@ fn lock(path: &Path) -> Result<File, DirError> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
             let _ = lock.read_to_string(&mut text);
-            return Err(DirError::InUse {
-                path: path.to_path_buf(),
-                pid: text.trim().parse().ok(),
-            });
+            return Err(DirError::InUse { path: path.to_path_buf(), pid: text.trim().parse().ok() });
         }
         Err(error) => return Err(failed("lock", &file)(error.into())),
     }
@@ -256,9 +233,7 @@ fn create_durable(path: &Path) -> Result<(), DirError> {
 }
 
 fn sync_dir(path: &Path) -> Result<(), DirError> {
-    File::open(path)
-        .and_then(|dir| dir.sync_all())
-        .map_err(failed("sync", path))
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(failed("sync", path))
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirError {
@@ -267,10 +242,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirError
 }
 
 fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(
-        || "another server".to_owned(),
-        |pid| format!("the server with process id {pid}"),
-    )
+    pid.map_or_else(|| "another server".to_owned(), |pid| format!("the server with process id {pid}"))
 }
 
 #[cfg(test)]
@@ -294,10 +266,7 @@ mod tests {
         fs::write(dir.log_file(), "a log").unwrap();
         dir.seal().unwrap();
         assert!(!dir.is_fresh());
-        assert_eq!(
-            fs::read_to_string(path.join("FORMAT")).unwrap(),
-            "quorate-data 1\n"
-        );
+        assert_eq!(fs::read_to_string(path.join("FORMAT")).unwrap(), "quorate-data 1\n");
         drop(dir);
         assert!(!DataDir::open(&path).unwrap().is_fresh());
     }
@@ -318,12 +287,7 @@ mod tests {
         let error = DataDir::open(root.path()).unwrap_err();
         let pid = std::process::id();
         assert!(matches!(error, DirError::InUse { pid: Some(found), .. } if found == pid));
-        assert!(
-            error
-                .to_string()
-                .contains(&format!("the server with process id {pid}")),
-            "{error}"
-        );
+        assert!(error.to_string().contains(&format!("the server with process id {pid}")), "{error}");
     }
 
     #[test]
@@ -331,15 +295,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("photo.jpg"), "").unwrap();
         let error = DataDir::open(root.path()).unwrap_err();
-        assert!(
-            matches!(&error, DirError::Foreign { entry, .. } if entry == "photo.jpg"),
-            "{error}"
-        );
-        assert_eq!(
-            fs::read_dir(root.path()).unwrap().count(),
-            1,
-            "nothing was added"
-        );
+        assert!(matches!(&error, DirError::Foreign { entry, .. } if entry == "photo.jpg"), "{error}");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "nothing was added");
     }
 
     #[test]
@@ -350,10 +307,7 @@ mod tests {
         let error = DataDir::open(&path).unwrap_err();
         assert!(matches!(error, DirError::Newer { found: 2, .. }), "{error}");
         fs::write(path.join("FORMAT"), "something else").unwrap();
-        assert!(matches!(
-            DataDir::open(&path).unwrap_err(),
-            DirError::Format { .. }
-        ));
+        assert!(matches!(DataDir::open(&path).unwrap_err(), DirError::Format { .. }));
     }
 
     #[test]
@@ -361,14 +315,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = sealed(root.path());
         fs::write(path.join(LOG_FILE), "").unwrap();
-        assert!(
-            matches!(DataDir::open(&path).unwrap_err(), DirError::Lost { .. }),
-            "emptied"
-        );
+        assert!(matches!(DataDir::open(&path).unwrap_err(), DirError::Lost { .. }), "emptied");
         fs::remove_file(path.join(LOG_FILE)).unwrap();
-        assert!(
-            matches!(DataDir::open(&path).unwrap_err(), DirError::Lost { .. }),
-            "removed"
-        );
+        assert!(matches!(DataDir::open(&path).unwrap_err(), DirError::Lost { .. }), "removed");
     }
 }

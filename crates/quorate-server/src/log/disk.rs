@@ -17,8 +17,8 @@
 use super::record::{Ballot, Batch, Entry, Position, RecordError, SnapshotHead};
 use quorate_core::id::LogIndex;
 use redb::{
-    Builder, Database, Durability, ReadableDatabase, ReadableTable, StorageBackend,
-    TableDefinition, WriteTransaction,
+    Builder, Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+    WriteTransaction,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,20 +48,13 @@ pub(super) enum Change {
     /// The node's promise in an election.
     Ballot(Ballot),
     /// Entries at the end of the log.
-    Append {
-        first: LogIndex,
-        last: LogIndex,
-        frames: Vec<u8>,
-    },
+    Append { first: LogIndex, last: LogIndex, frames: Vec<u8> },
     /// This entry and everything after it goes.
     Truncate { from: LogIndex },
     /// This entry and everything before it goes.
     Purge { upto: Position },
     /// A new snapshot in place of the old one.
-    Snapshot {
-        head: SnapshotHead,
-        state: Arc<[u8]>,
-    },
+    Snapshot { head: SnapshotHead, state: Arc<[u8]> },
 }
 
 /// What a disk held when it was opened.
@@ -145,11 +138,7 @@ impl Disk {
         let name = file.display().to_string();
         let builder = &mut Builder::new();
         builder.set_cache_size(CACHE_BYTES);
-        let db = if fresh {
-            builder.create(file)
-        } else {
-            builder.open(file)
-        };
+        let db = if fresh { builder.create(file) } else { builder.open(file) };
         let db = db.map_err(|error| redb_error(&name, error))?;
         Self::load(db, name, fresh)
     }
@@ -157,25 +146,14 @@ impl Disk {
     /// Opens a backend. An empty one is set up durably.
     pub(super) fn open_backend(backend: impl StorageBackend) -> Result<(Self, Loaded), OpenError> {
         let name = format!("{backend:?}");
-        let fresh = backend
-            .len()
-            .map_err(|error| redb_error(&name, redb::StorageError::Io(error)))?
-            == 0;
-        let db = Builder::new()
-            .set_cache_size(CACHE_BYTES)
-            .create_with_backend(backend);
+        let fresh = backend.len().map_err(|error| redb_error(&name, redb::StorageError::Io(error)))? == 0;
+        let db = Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(backend);
         let db = db.map_err(|error| redb_error(&name, error))?;
         Self::load(db, name, fresh)
     }
 
     fn load(db: Database, file: String, fresh: bool) -> Result<(Self, Loaded), OpenError> {
-        let mut disk = Self {
-            db,
-            file,
-            values: BTreeMap::new(),
-            committed: None,
-            purged: None,
-        };
+        let mut disk = Self { db, file, values: BTreeMap::new(), committed: None, purged: None };
         disk.check_tables(fresh)?;
         let mut loaded = disk.load_meta()?;
         disk.load_entries(&mut loaded)?;
@@ -186,30 +164,20 @@ impl Disk {
 
     /// Sets up the tables of a fresh file, or checks that those of an old one are ours.
     fn check_tables(&self, fresh: bool) -> Result<(), OpenError> {
-        let fail = |error| OpenError::Redb {
-            file: self.file.clone(),
-            source: Box::new(error),
-        };
+        let fail = |error| OpenError::Redb { file: self.file.clone(), source: Box::new(error) };
         let format = self.read_format().map_err(fail)?;
         match format {
             Some(TABLES) => Ok(()),
-            Some(found) => Err(OpenError::Tables {
-                file: self.file.clone(),
-                found,
-            }),
+            Some(found) => Err(OpenError::Tables { file: self.file.clone(), found }),
             None if fresh => self.create_tables().map_err(fail),
-            None => Err(OpenError::Lost {
-                file: self.file.clone(),
-            }),
+            None => Err(OpenError::Lost { file: self.file.clone() }),
         }
     }
 
     fn read_format(&self) -> Result<Option<u8>, redb::Error> {
         let read = self.db.begin_read()?;
         match read.open_table(META) {
-            Ok(meta) => Ok(meta
-                .get("format")?
-                .and_then(|format| format.value().first().copied())),
+            Ok(meta) => Ok(meta.get("format")?.and_then(|format| format.value().first().copied())),
             Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -219,9 +187,7 @@ impl Disk {
         let write = self.begin()?;
         write.open_table(LOG)?;
         write.open_table(STATE)?;
-        write
-            .open_table(META)?
-            .insert("format", [TABLES].as_slice())?;
+        write.open_table(META)?.insert("format", [TABLES].as_slice())?;
         write.commit()?;
         Ok(())
     }
@@ -241,13 +207,9 @@ impl Disk {
         key: &str,
         decode: fn(&[u8]) -> Result<T, RecordError>,
     ) -> Result<Option<T>, OpenError> {
-        let read =
-            || -> Result<_, redb::Error> { Ok(self.db.begin_read()?.open_table(META)?.get(key)?) };
+        let read = || -> Result<_, redb::Error> { Ok(self.db.begin_read()?.open_table(META)?.get(key)?) };
         let value = read().map_err(|error| redb_error(&self.file, error))?;
-        value
-            .map(|value| decode(value.value()))
-            .transpose()
-            .map_err(|source| self.damaged(key, source))
+        value.map(|value| decode(value.value())).transpose().map_err(|source| self.damaged(key, source))
     }
 
     fn load_entries(&mut self, loaded: &mut Loaded) -> Result<(), OpenError> {
@@ -255,10 +217,7 @@ impl Disk {
         let mut expected = loaded.purged.map_or(0, |purged| purged.index.0 + 1);
         for (key, batch) in batches {
             loaded.committed = loaded.committed.max(batch.committed);
-            let last = batch
-                .entries
-                .last()
-                .map_or(key, |entry| entry.position.index.0);
+            let last = batch.entries.last().map_or(key, |entry| entry.position.index.0);
             self.values.insert(key, last);
             for entry in batch.entries {
                 let found = entry.position.index;
@@ -267,11 +226,7 @@ impl Disk {
                 }
                 if found.0 != expected {
                     let file = self.file.clone();
-                    return Err(OpenError::Hole {
-                        file,
-                        expected: LogIndex(expected),
-                        found,
-                    });
+                    return Err(OpenError::Hole { file, expected: LogIndex(expected), found });
                 }
                 expected += 1;
                 loaded.entries.push(entry);
@@ -283,26 +238,21 @@ impl Disk {
     fn read_batches(&self) -> Result<Vec<(u64, Batch)>, OpenError> {
         let values = || -> Result<Vec<(u64, Vec<u8>)>, redb::Error> {
             let log = self.db.begin_read()?.open_table(LOG)?;
-            let pairs = log
-                .iter()?
-                .map(|pair| pair.map(|(key, value)| (key.value(), value.value().to_vec())));
+            let pairs =
+                log.iter()?.map(|pair| pair.map(|(key, value)| (key.value(), value.value().to_vec())));
             Ok(pairs.collect::<Result<_, _>>()?)
         };
         let values = values().map_err(|error| redb_error(&self.file, error))?;
         let decode = |(key, bytes): (u64, Vec<u8>)| {
-            let batch = Batch::decode(&bytes)
-                .map_err(|source| self.damaged(&format!("entry {key}"), source))?;
+            let batch =
+                Batch::decode(&bytes).map_err(|source| self.damaged(&format!("entry {key}"), source))?;
             Ok((key, batch))
         };
         values.into_iter().map(decode).collect()
     }
 
     fn damaged(&self, at: &str, source: RecordError) -> OpenError {
-        OpenError::Record {
-            file: self.file.clone(),
-            at: at.to_owned(),
-            source,
-        }
+        OpenError::Record { file: self.file.clone(), at: at.to_owned(), source }
     }
 
     /// Makes the changes durable, all or none, and with them what is committed. Returns how many
@@ -313,12 +263,7 @@ impl Disk {
         committed: Option<Position>,
     ) -> Result<u64, redb::Error> {
         let write = self.begin()?;
-        let mut group = Group {
-            disk: self,
-            write: &write,
-            committed,
-            bytes: 0,
-        };
+        let mut group = Group { disk: self, write: &write, committed, bytes: 0 };
         group.apply(changes)?;
         group.sweep()?;
         let bytes = group.bytes;
@@ -348,13 +293,7 @@ impl Disk {
         let computed = crc32fast::hash(&state);
         if state.len() as u64 != head.state_bytes {
             let needed = usize::try_from(head.state_bytes).unwrap_or(usize::MAX);
-            return Err(self.damaged(
-                "the snapshot",
-                RecordError::Short {
-                    needed,
-                    have: state.len(),
-                },
-            ));
+            return Err(self.damaged("the snapshot", RecordError::Short { needed, have: state.len() }));
         }
         if computed != head.state_crc {
             let stored = head.state_crc;
@@ -388,10 +327,7 @@ impl Group<'_> {
             let mut taken = 1;
             match change {
                 Change::Append { .. } => {
-                    taken = rest
-                        .iter()
-                        .take_while(|change| matches!(change, Change::Append { .. }))
-                        .count();
+                    taken = rest.iter().take_while(|change| matches!(change, Change::Append { .. })).count();
                     self.append(&rest[..taken])?;
                 }
                 Change::Truncate { from } => self.truncate(*from)?,
@@ -417,12 +353,7 @@ impl Group<'_> {
             committed.encode_mark(&mut value);
         }
         for change in run {
-            if let Change::Append {
-                first,
-                last,
-                frames,
-            } = change
-            {
+            if let Change::Append { first, last, frames } = change {
                 key.get_or_insert(first.0);
                 end = *last;
                 value.extend_from_slice(frames);
@@ -452,17 +383,12 @@ impl Group<'_> {
         let Some(old) = log.get(key)?.map(|value| value.value().to_vec()) else {
             return Ok(());
         };
-        let batch =
-            Batch::decode(&old).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
+        let batch = Batch::decode(&old).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
         let mut kept = Vec::new();
         if let Some(committed) = batch.committed {
             committed.encode_mark(&mut kept);
         }
-        for entry in batch
-            .entries
-            .iter()
-            .filter(|entry| entry.position.index < from)
-        {
+        for entry in batch.entries.iter().filter(|entry| entry.position.index < from) {
             entry.encode(&mut kept);
         }
         log.insert(key, kept.as_slice())?;
@@ -510,8 +436,7 @@ impl Group<'_> {
 
     /// What is committed, if the disk does not know it yet.
     fn news(&self) -> Option<Position> {
-        self.committed
-            .filter(|_| self.committed > self.disk.committed)
+        self.committed.filter(|_| self.committed > self.disk.committed)
     }
 
     /// Removes some of the values whose last entry is purged.
@@ -520,14 +445,8 @@ impl Group<'_> {
             return Ok(());
         };
         let gone = |(_, last): &(&u64, &u64)| **last <= purged.index.0;
-        let keys: Vec<u64> = self
-            .disk
-            .values
-            .iter()
-            .take_while(gone)
-            .take(PURGE_STEP)
-            .map(|(key, _)| *key)
-            .collect();
+        let keys: Vec<u64> =
+            self.disk.values.iter().take_while(gone).take(PURGE_STEP).map(|(key, _)| *key).collect();
         if keys.is_empty() {
             return Ok(());
         }
@@ -541,8 +460,5 @@ impl Group<'_> {
 }
 
 fn redb_error(file: &str, error: impl Into<redb::Error>) -> OpenError {
-    OpenError::Redb {
-        file: file.to_owned(),
-        source: Box::new(error.into()),
-    }
+    OpenError::Redb { file: file.to_owned(), source: Box::new(error.into()) }
 }

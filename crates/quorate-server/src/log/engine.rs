@@ -18,8 +18,8 @@ use super::types::{Item, Types};
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{
-    ClientWriteError, Fatal, ForwardReason, ForwardToLeader, InitializeError,
-    LinearizableReadError, RaftError,
+    ClientWriteError, Fatal, ForwardReason, ForwardToLeader, InitializeError, LinearizableReadError,
+    RaftError,
 };
 use openraft::impls::BasicNode;
 use openraft::metrics::RaftServerMetrics;
@@ -203,9 +203,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
         let machine = Machine::new(seen.clone(), store.clone(), writer);
         let log = LogStore::new(store.clone());
         let network = Network::new(peers);
-        let raft = Raft::new(options.node.0, Arc::new(config), network, log, machine)
-            .await
-            .map_err(dead)?;
+        let raft = Raft::new(options.node.0, Arc::new(config), network, log, machine).await.map_err(dead)?;
         let engine = Self {
             inner: Arc::new(Inner {
                 raft,
@@ -232,10 +230,8 @@ impl<RT: AsyncRuntime> Engine<RT> {
             return Ok(());
         }
         let Some(members) = found else { return Ok(()) };
-        let nodes: BTreeMap<u64, BasicNode> = members
-            .into_iter()
-            .map(|(node, address)| (node.0, BasicNode::new(address)))
-            .collect();
+        let nodes: BTreeMap<u64, BasicNode> =
+            members.into_iter().map(|(node, address)| (node.0, BasicNode::new(address))).collect();
         match raft.initialize(nodes).await {
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
             Err(error) => Err(StartError::Engine(error.to_string())),
@@ -251,9 +247,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
     pub async fn ready(&self, within: Duration) -> Result<(), Unable> {
         match self.inner.raft.wait_for_recovery(Some(within)).await {
             Ok(_) => Ok(()),
-            Err(openraft::metrics::WaitError::ShuttingDown) => {
-                Err(self.stopped("it was shut down"))
-            }
+            Err(openraft::metrics::WaitError::ShuttingDown) => Err(self.stopped("it was shut down")),
             Err(openraft::metrics::WaitError::Timeout(..)) => match self.leadership().now() {
                 Leadership { leads: true, .. } => Err(Unable::NoQuorum),
                 Leadership { leader, .. } => Err(Unable::NotLeader { leader }),
@@ -268,9 +262,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
     /// [`ProposeError`] says whether it can still happen.
     pub async fn propose(&self, proposal: Proposal) -> Result<Reply, ProposeError> {
         if let Some(why) = self.inner.store.health().why() {
-            return Err(ProposeError::NotDone(Unable::Stopped {
-                why: why.to_string(),
-            }));
+            return Err(ProposeError::NotDone(Unable::Stopped { why: why.to_string() }));
         }
         match self.inner.raft.client_write(Item(Arc::new(proposal))).await {
             Ok(written) => {
@@ -280,12 +272,8 @@ impl<RT: AsyncRuntime> Engine<RT> {
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
                 Err(ProposeError::NotDone(unable(forward)))
             }
-            Err(RaftError::APIError(error)) => Err(ProposeError::Unknown {
-                why: error.to_string(),
-            }),
-            Err(RaftError::Fatal(error)) => Err(ProposeError::Unknown {
-                why: self.reason(&error),
-            }),
+            Err(RaftError::APIError(error)) => Err(ProposeError::Unknown { why: error.to_string() }),
+            Err(RaftError::Fatal(error)) => Err(ProposeError::Unknown { why: self.reason(&error) }),
         }
     }
 
@@ -296,27 +284,15 @@ impl<RT: AsyncRuntime> Engine<RT> {
     /// # Errors
     /// [`Unable`]: nothing was confirmed.
     pub async fn confirm(&self) -> Result<LogIndex, Unable> {
-        let result = self
-            .inner
-            .raft
-            .ensure_linearizable(ReadPolicy::ReadIndex)
-            .await;
+        let result = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
         if let Some(why) = self.inner.store.health().why() {
-            return Err(Unable::Stopped {
-                why: why.to_string(),
-            });
+            return Err(Unable::Stopped { why: why.to_string() });
         }
         match result {
             Ok(position) => Ok(LogIndex(position.index())),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
-                Err(unable(forward))
-            }
-            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
-                Err(Unable::NoQuorum)
-            }
-            Err(RaftError::Fatal(error)) => Err(Unable::Stopped {
-                why: self.reason(&error),
-            }),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => Err(unable(forward)),
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(Unable::NoQuorum),
+            Err(RaftError::Fatal(error)) => Err(Unable::Stopped { why: self.reason(&error) }),
         }
     }
 
@@ -345,10 +321,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
             voters: raft.membership_config.voter_ids().map(NodeId).collect(),
             last_log: raft.last_log_index.map(LogIndex),
             applied: self.read_at(|applied, _| applied),
-            snapshot: store
-                .snapshot()
-                .and_then(|head| head.last)
-                .map(|position| position.index),
+            snapshot: store.snapshot().and_then(|head| head.last).map(|position| position.index),
             purged: store.purged().map(|position| position.index),
             log_bytes: store.log_bytes(),
         }
@@ -366,10 +339,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
 
     /// Follows who leads.
     pub fn leadership(&self) -> LeadershipWatch<RT> {
-        LeadershipWatch {
-            receiver: self.inner.raft.server_metrics(),
-            node: self.inner.node,
-        }
+        LeadershipWatch { receiver: self.inner.raft.server_metrics(), node: self.inner.node }
     }
 
     /// Compacts the log now: a snapshot, then the log before it goes. Returns at once.
@@ -382,9 +352,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
             .trigger()
             .snapshot()
             .await
-            .map_err(|error| Unable::Stopped {
-                why: self.reason(&error),
-            })
+            .map_err(|error| Unable::Stopped { why: self.reason(&error) })
     }
 
     /// Answers a message of another node.
@@ -433,27 +401,14 @@ impl<RT: AsyncRuntime> Engine<RT> {
         if self.inner.store.log_bytes() < LOG_BYTES_MAX {
             return;
         }
-        let snapshot = self
-            .inner
-            .store
-            .snapshot()
-            .and_then(|head| head.last)
-            .map_or(0, |last| last.index.0);
-        if self
-            .inner
-            .compaction_asked
-            .swap(snapshot + 1, Ordering::Relaxed)
-            != snapshot + 1
-        {
+        let snapshot = self.inner.store.snapshot().and_then(|head| head.last).map_or(0, |last| last.index.0);
+        if self.inner.compaction_asked.swap(snapshot + 1, Ordering::Relaxed) != snapshot + 1 {
             let _ = self.compact().await;
         }
     }
 
     fn dir(&self) -> std::sync::MutexGuard<'_, Option<DataDir>> {
-        self.inner
-            .dir
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.dir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The store's own reason is the better sentence, where there is one.
@@ -466,30 +421,20 @@ impl<RT: AsyncRuntime> Engine<RT> {
     }
 
     fn stopped(&self, otherwise: &str) -> Unable {
-        let why = self
-            .inner
-            .store
-            .health()
-            .why()
-            .map_or_else(|| otherwise.to_owned(), |why| why.to_string());
+        let why = self.inner.store.health().why().map_or_else(|| otherwise.to_owned(), |why| why.to_string());
         Unable::Stopped { why }
     }
 }
 
 impl<RT: AsyncRuntime> Clone for Engine<RT> {
     fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-        }
+        Self { inner: self.inner.clone() }
     }
 }
 
 impl<RT: AsyncRuntime> fmt::Debug for Engine<RT> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
-            .field("node", &self.inner.node)
-            .field("store", &self.inner.store)
-            .finish()
+        f.debug_struct("Engine").field("node", &self.inner.node).field("store", &self.inner.store).finish()
     }
 }
 
@@ -506,8 +451,7 @@ impl<RT: AsyncRuntime> LeadershipWatch<RT> {
         Leadership {
             term: Term(metrics.vote.leader_id.term),
             leader: metrics.current_leader.map(NodeId),
-            leads: metrics.state == ServerState::Leader
-                && metrics.current_leader == Some(self.node.0),
+            leads: metrics.state == ServerState::Leader && metrics.current_leader == Some(self.node.0),
         }
     }
 
@@ -539,10 +483,7 @@ fn role(state: ServerState) -> NodeRole {
 }
 
 fn leads(leader: Option<NodeId>) -> String {
-    leader.map_or_else(
-        || "no leader is known".to_owned(),
-        |leader| format!("node {leader} does"),
-    )
+    leader.map_or_else(|| "no leader is known".to_owned(), |leader| format!("node {leader} does"))
 }
 
 fn dead<RT: AsyncRuntime>(error: Fatal<Types<RT>>) -> StartError {

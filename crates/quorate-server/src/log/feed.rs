@@ -108,11 +108,5 @@ impl FeedWriter {
 pub(super) fn feed() -> (FeedWriter, FeedReader) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
-    (
-        FeedWriter {
-            sender,
-            waiting: waiting.clone(),
-        },
-        FeedReader { receiver, waiting },
-    )
+    (FeedWriter { sender, waiting: waiting.clone() }, FeedReader { receiver, waiting })
 }

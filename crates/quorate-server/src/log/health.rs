@@ -33,10 +33,7 @@ impl Health {
     pub fn failed(&self) -> Failed {
         let mut shared = self.lock();
         shared.next_waiter += 1;
-        Failed {
-            health: self.clone(),
-            waiter: shared.next_waiter,
-        }
+        Failed { health: self.clone(), waiter: shared.next_waiter }
     }
 
     /// Records why the log may not be trusted. The first reason stays.
@@ -103,10 +100,8 @@ pub(super) struct PanicGuard {
 impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.health.fail(format!(
-                "{} panicked: this node stops, and its state is not used again",
-                self.what
-            ));
+            self.health
+                .fail(format!("{} panicked: this node stops, and its state is not used again", self.what));
         }
     }
 }
@@ -134,17 +129,11 @@ mod tests {
         let mut second = Box::pin(health.failed());
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(second.as_mut().poll(&mut context).is_pending());
-        assert!(
-            second.as_mut().poll(&mut context).is_pending(),
-            "polled again, it keeps one waker"
-        );
+        assert!(second.as_mut().poll(&mut context).is_pending(), "polled again, it keeps one waker");
         health.fail("a sync failed");
         health.fail("a later failure");
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
-        assert_eq!(
-            first.as_mut().poll(&mut context),
-            Poll::Ready("a sync failed".into())
-        );
+        assert_eq!(first.as_mut().poll(&mut context), Poll::Ready("a sync failed".into()));
         assert_eq!(health.why().as_deref(), Some("a sync failed"));
     }
 
@@ -163,18 +152,11 @@ mod tests {
         let health = Health::default();
         let guarded = health.clone();
         let result = std::thread::spawn(move || {
-            let _guard = PanicGuard {
-                health: guarded,
-                what: "the writer",
-            };
+            let _guard = PanicGuard { health: guarded, what: "the writer" };
             panic!("on purpose");
         })
         .join();
         assert!(result.is_err());
-        assert!(
-            health
-                .why()
-                .is_some_and(|why| why.starts_with("the writer panicked"))
-        );
+        assert!(health.why().is_some_and(|why| why.starts_with("the writer panicked")));
     }
 }

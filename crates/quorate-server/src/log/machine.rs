@@ -9,15 +9,11 @@ use super::health::PanicGuard;
 use super::record::Position;
 use super::storage::durable;
 use super::store::{Driver, Store};
-use super::types::{
-    Item, RawEntry, RawLogId, RawMembership, RawSnapshotMeta, Types, snapshot_head,
-};
+use super::types::{Item, RawEntry, RawLogId, RawMembership, RawSnapshotMeta, Types, snapshot_head};
 use futures::{Stream, TryStreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::type_config::TypeConfigExt;
-use openraft::{
-    AsyncRuntime, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StoredMembership,
-};
+use openraft::{AsyncRuntime, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StoredMembership};
 use quorate_core::id::LogIndex;
 use quorate_core::state_machine::{Applied, Reply, StateMachine};
 use std::io;
@@ -64,21 +60,12 @@ pub(super) struct Machine<RT> {
 
 impl<RT: AsyncRuntime> Machine<RT> {
     pub(super) fn new(seen: Seen, store: Store, feed: FeedWriter) -> Self {
-        Self {
-            seen,
-            members: StoredMembership::default(),
-            store,
-            feed,
-            runtime: PhantomData,
-        }
+        Self { seen, members: StoredMembership::default(), store, feed, runtime: PhantomData }
     }
 
     /// Applies a batch under one lock, then tells the feed, then the proposers.
     fn apply_batch(&mut self, batch: &mut Vec<EntryResponder<Types<RT>>>) {
-        let _guard = PanicGuard {
-            health: self.store.health().clone(),
-            what: "the state machine",
-        };
+        let _guard = PanicGuard { health: self.store.health().clone(), what: "the state machine" };
         let mut answers: Vec<(ApplyResponder<Types<RT>>, Reply)> = Vec::with_capacity(batch.len());
         let mut steps = Vec::with_capacity(batch.len());
         {
@@ -111,15 +98,7 @@ fn apply_entry(state: &mut State, members: &mut RawMembership, entry: RawEntry) 
         EntryPayload::Normal(Item(proposal)) => {
             let Applied { reply, events } = state.machine.apply(index, &proposal);
             let answer = reply.clone();
-            (
-                Feed::Committed(Committed {
-                    index,
-                    proposal,
-                    reply,
-                    events,
-                }),
-                answer,
-            )
+            (Feed::Committed(Committed { index, proposal, reply, events }), answer)
         }
     }
 }
@@ -169,11 +148,7 @@ impl<RT: AsyncRuntime> RaftStateMachine<Types<RT>> for Machine<RT> {
         }
     }
 
-    async fn install_snapshot(
-        &mut self,
-        meta: &RawSnapshotMeta,
-        snapshot: Vec<u8>,
-    ) -> Result<(), io::Error> {
+    async fn install_snapshot(&mut self, meta: &RawSnapshotMeta, snapshot: Vec<u8>) -> Result<(), io::Error> {
         let machine = StateMachine::from_snapshot(&snapshot)
             .map_err(|error| io::Error::other(format!("a snapshot does not read: {error}")))?;
         let head = snapshot_head(meta, &snapshot);
@@ -183,9 +158,7 @@ impl<RT: AsyncRuntime> RaftStateMachine<Types<RT>> for Machine<RT> {
         let applied = meta.last_log_id.as_ref().map(Position::from);
         *self.seen.write() = State { machine, applied };
         self.members = meta.last_membership.clone();
-        self.feed.push(Feed::Replaced {
-            index: applied.map_or(LogIndex(0), |position| position.index),
-        });
+        self.feed.push(Feed::Replaced { index: applied.map_or(LogIndex(0), |position| position.index) });
         Ok(())
     }
 
@@ -198,15 +171,11 @@ impl<RT: AsyncRuntime> RaftStateMachine<Types<RT>> for Machine<RT> {
         let stored = receiver
             .await
             .map_err(|_| io::Error::other("the log was closed while a snapshot was read"))??;
-        Ok(stored.map(|(head, snapshot)| Snapshot {
-            meta: head.into(),
-            snapshot,
-        }))
+        Ok(stored.map(|(head, snapshot)| Snapshot { meta: head.into(), snapshot }))
     }
 }
 
-pub(super) type RawSnapshot =
-    Snapshot<super::types::Lead, u64, openraft::impls::BasicNode, Vec<u8>>;
+pub(super) type RawSnapshot = Snapshot<super::types::Lead, u64, openraft::impls::BasicNode, Vec<u8>>;
 
 /// Turns a copy of the state into a stored snapshot, beside the one that applies.
 pub(super) struct Builder<RT> {
@@ -241,9 +210,6 @@ impl<RT: AsyncRuntime> RaftSnapshotBuilder<Types<RT>> for Builder<RT> {
         let head = snapshot_head(&meta, &state);
         let stored: Arc<[u8]> = state.as_slice().into();
         durable::<RT, _>(|done| self.store.save_snapshot(head, stored, done)).await?;
-        Ok(Snapshot {
-            meta,
-            snapshot: state,
-        })
+        Ok(Snapshot { meta, snapshot: state })
     }
 }

@@ -41,9 +41,7 @@ mod types;
 
 pub use counters::Counts;
 pub use dir::{DataDir, DirError};
-pub use engine::{
-    Engine, Leadership, LeadershipWatch, Metrics, NodeRole, ProposeError, StartError, Unable,
-};
+pub use engine::{Engine, Leadership, LeadershipWatch, Metrics, NodeRole, ProposeError, StartError, Unable};
 pub use feed::{Committed, Feed, FeedReader};
 pub use health::Health;
 pub use network::{Alone, Answer, PeerError, Peers};

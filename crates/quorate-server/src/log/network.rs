@@ -71,10 +71,7 @@ pub(super) struct Network<RT> {
 
 impl<RT> Network<RT> {
     pub(super) fn new(peers: Arc<dyn Peers>) -> Self {
-        Self {
-            peers,
-            runtime: PhantomData,
-        }
+        Self { peers, runtime: PhantomData }
     }
 }
 
@@ -89,34 +86,23 @@ impl<RT: AsyncRuntime> RaftNetworkFactory<Types<RT>> for Network<RT> {
     type Network = Way<RT>;
 
     async fn new_client(&mut self, target: u64, _node: &openraft::impls::BasicNode) -> Way<RT> {
-        Way {
-            to: NodeId(target),
-            peers: self.peers.clone(),
-            runtime: PhantomData,
-        }
+        Way { to: NodeId(target), peers: self.peers.clone(), runtime: PhantomData }
     }
 }
 
 impl<RT: AsyncRuntime> Way<RT> {
-    async fn ask<Q, A>(
-        &self,
-        ask: Ask,
-        request: &Q,
-        option: &RPCOption,
-    ) -> Result<A, Unreachable<Types<RT>>>
+    async fn ask<Q, A>(&self, ask: Ask, request: &Q, option: &RPCOption) -> Result<A, Unreachable<Types<RT>>>
     where
         Q: Serialize + Sync,
         A: DeserializeOwned + Send,
     {
-        let message = pack(ask, request).map_err(|error| Unreachable::from_string(error))?;
+        let message = pack(ask, request).map_err(Unreachable::from_string)?;
         let call = self.peers.call(self.to, message);
         let answer = RT::timeout(option.soft_ttl(), call)
             .await
-            .map_err(|_| {
-                Unreachable::from_string(format!("node {} did not answer in time", self.to))
-            })?
+            .map_err(|_| Unreachable::from_string(format!("node {} did not answer in time", self.to)))?
             .map_err(|error| Unreachable::new(&error))?;
-        unpack(&answer).map_err(|error| Unreachable::from_string(error))
+        unpack(&answer).map_err(Unreachable::from_string)
     }
 }
 
@@ -155,13 +141,7 @@ impl<RT: AsyncRuntime> RaftNetworkV2<Types<RT>> for Way<RT> {
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<Types<RT>>, StreamingError<Types<RT>>> {
-        Ok(self
-            .ask(
-                Ask::Snapshot,
-                &(vote, snapshot.meta, snapshot.snapshot),
-                &option,
-            )
-            .await?)
+        Ok(self.ask(Ask::Snapshot, &(vote, snapshot.meta, snapshot.snapshot), &option).await?)
     }
 
     async fn transfer_leader(
@@ -186,19 +166,9 @@ pub(super) async fn hear<RT: AsyncRuntime>(
         Ask::Snapshot => {
             let (vote, meta, snapshot): (RawVote, RawSnapshotMeta, Vec<u8>) = read(body)?;
             let snapshot = RawSnapshot { meta, snapshot };
-            answer(
-                &raft
-                    .install_full_snapshot(vote, snapshot)
-                    .await
-                    .map_err(say)?,
-            )
+            answer(&raft.install_full_snapshot(vote, snapshot).await.map_err(say)?)
         }
-        Ask::Transfer => answer(
-            &raft
-                .handle_transfer_leader(read(body)?)
-                .await
-                .map_err(say)?,
-        ),
+        Ask::Transfer => answer(&raft.handle_transfer_leader(read(body)?).await.map_err(say)?),
     }
 }
 
@@ -213,9 +183,9 @@ fn answer<T: Serialize>(response: &T) -> Result<Vec<u8>, PeerError> {
 fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
     match bytes.split_first() {
         Some((&MESSAGE_VERSION, body)) => read(body),
-        Some((version, _)) => Err(PeerError(format!(
-            "an answer has version {version}, this node speaks {MESSAGE_VERSION}"
-        ))),
+        Some((version, _)) => {
+            Err(PeerError(format!("an answer has version {version}, this node speaks {MESSAGE_VERSION}")))
+        }
         None => Err(PeerError("an answer is empty".to_owned())),
     }
 }
@@ -229,20 +199,12 @@ fn open(message: &[u8]) -> Result<(Ask, &[u8]), PeerError> {
             "a message has version {version}, this node speaks {MESSAGE_VERSION}"
         )));
     }
-    let ask = [
-        Ask::Append,
-        Ask::Vote,
-        Ask::PreVote,
-        Ask::Snapshot,
-        Ask::Transfer,
-    ]
-    .into_iter()
-    .find(|known| *known as u8 == *ask)
-    .ok_or_else(|| {
-        PeerError(format!(
-            "a message asks for {ask}, which does not exist in version {MESSAGE_VERSION}"
-        ))
-    })?;
+    let ask = [Ask::Append, Ask::Vote, Ask::PreVote, Ask::Snapshot, Ask::Transfer]
+        .into_iter()
+        .find(|known| *known as u8 == *ask)
+        .ok_or_else(|| {
+            PeerError(format!("a message asks for {ask}, which does not exist in version {MESSAGE_VERSION}"))
+        })?;
     Ok((ask, body))
 }
 

@@ -89,19 +89,12 @@ impl Members {
     /// A set that nobody is in would let nobody's vote count as a quorum.
     fn check(&self) -> Result<(), RecordError> {
         if self.voters.iter().any(BTreeSet::is_empty) {
-            return Err(RecordError::Malformed {
-                what: "a set of voters is empty".to_owned(),
-            });
+            return Err(RecordError::Malformed { what: "a set of voters is empty".to_owned() });
         }
-        match self
-            .voters
-            .iter()
-            .flatten()
-            .find(|voter| !self.nodes.contains_key(voter))
-        {
-            Some(voter) => Err(RecordError::Malformed {
-                what: format!("voter {voter} is not among the nodes"),
-            }),
+        match self.voters.iter().flatten().find(|voter| !self.nodes.contains_key(voter)) {
+            Some(voter) => {
+                Err(RecordError::Malformed { what: format!("voter {voter} is not among the nodes") })
+            }
             None => Ok(()),
         }
     }
@@ -261,11 +254,7 @@ impl Ballot {
     /// [`RecordError`] if the bytes are not exactly one whole ballot.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let mut body = only_frame(bytes, Kind::Ballot, "a ballot")?;
-        let ballot = Self {
-            term: Term(body.u64()?),
-            node: NodeId(body.u64()?),
-            committed: body.flag()?,
-        };
+        let ballot = Self { term: Term(body.u64()?), node: NodeId(body.u64()?), committed: body.flag()? };
         body.end()?;
         Ok(ballot)
     }
@@ -344,10 +333,7 @@ impl Batch {
                 Kind::Blank | Kind::Proposal | Kind::Membership | Kind::Mark => body.position()?,
                 Kind::Ballot | Kind::Snapshot => {
                     let found = format!("{kind:?}").to_lowercase();
-                    return Err(RecordError::WrongKind {
-                        expected: "a log entry",
-                        found,
-                    });
+                    return Err(RecordError::WrongKind { expected: "a log entry", found });
                 }
             };
             let payload = match kind {
@@ -371,8 +357,8 @@ fn frame(out: &mut Vec<u8>, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[VERSION, kind as u8, 0, 0, 0, 0]);
     write(out);
     let body_bytes = out.len() - start - HEAD_BYTES;
-    let length = u32::try_from(body_bytes)
-        .expect("a record's body is below 4 GiB: the limits of the log hold it");
+    let length =
+        u32::try_from(body_bytes).expect("a record's body is below 4 GiB: the limits of the log hold it");
     out[start + 2..start + HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
     let crc = crc32fast::hash(&out[start..]);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -419,47 +405,28 @@ fn split_frame(bytes: &[u8]) -> Result<(Kind, Body<'_>, &[u8]), RecordError> {
     {
         return Err(RecordError::UnknownVersion { version });
     }
-    let short = |needed| RecordError::Short {
-        needed,
-        have: bytes.len(),
-    };
-    let head = bytes
-        .get(..HEAD_BYTES)
-        .ok_or(short(HEAD_BYTES + CRC_BYTES))?;
+    let short = |needed| RecordError::Short { needed, have: bytes.len() };
+    let head = bytes.get(..HEAD_BYTES).ok_or(short(HEAD_BYTES + CRC_BYTES))?;
     let length = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
     let end = HEAD_BYTES + length;
-    let crc = bytes
-        .get(end..end + CRC_BYTES)
-        .ok_or(short(end + CRC_BYTES))?;
+    let crc = bytes.get(end..end + CRC_BYTES).ok_or(short(end + CRC_BYTES))?;
     let stored = u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]);
     let computed = crc32fast::hash(&bytes[..end]);
     if stored != computed {
         return Err(RecordError::Damaged { stored, computed });
     }
     let kind = Kind::try_from(head[1])?;
-    Ok((
-        kind,
-        Body {
-            left: &bytes[HEAD_BYTES..end],
-        },
-        &bytes[end + CRC_BYTES..],
-    ))
+    Ok((kind, Body { left: &bytes[HEAD_BYTES..end] }, &bytes[end + CRC_BYTES..]))
 }
 
-fn only_frame<'a>(
-    bytes: &'a [u8],
-    kind: Kind,
-    expected: &'static str,
-) -> Result<Body<'a>, RecordError> {
+fn only_frame<'a>(bytes: &'a [u8], kind: Kind, expected: &'static str) -> Result<Body<'a>, RecordError> {
     let (found, body, rest) = split_frame(bytes)?;
     if found != kind {
         let found = format!("{found:?}").to_lowercase();
         return Err(RecordError::WrongKind { expected, found });
     }
     if !rest.is_empty() {
-        return Err(RecordError::Malformed {
-            what: format!("{} bytes follow it", rest.len()),
-        });
+        return Err(RecordError::Malformed { what: format!("{} bytes follow it", rest.len()) });
     }
     Ok(body)
 }
@@ -472,10 +439,7 @@ struct Body<'a> {
 impl<'a> Body<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], RecordError> {
         let Some((taken, left)) = self.left.split_at_checked(count) else {
-            let what = format!(
-                "{count} more bytes were expected, {} are left",
-                self.left.len()
-            );
+            let what = format!("{count} more bytes were expected, {} are left", self.left.len());
             return Err(RecordError::Malformed { what });
         };
         self.left = left;
@@ -504,25 +468,16 @@ impl<'a> Body<'a> {
         match self.array::<1>()? {
             [0] => Ok(false),
             [1] => Ok(true),
-            [other] => Err(RecordError::Malformed {
-                what: format!("a flag is {other}"),
-            }),
+            [other] => Err(RecordError::Malformed { what: format!("a flag is {other}") }),
         }
     }
 
     fn position(&mut self) -> Result<Position, RecordError> {
-        Ok(Position {
-            term: Term(self.u64()?),
-            index: LogIndex(self.u64()?),
-        })
+        Ok(Position { term: Term(self.u64()?), index: LogIndex(self.u64()?) })
     }
 
     fn optional_position(&mut self) -> Result<Option<Position>, RecordError> {
-        if self.flag()? {
-            self.position().map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.flag()? { self.position().map(Some) } else { Ok(None) }
     }
 
     fn members(&mut self) -> Result<Members, RecordError> {
@@ -538,9 +493,7 @@ impl<'a> Body<'a> {
             let node = NodeId(self.u64()?);
             let length = usize::from(self.u16()?);
             let address = String::from_utf8(self.take(length)?.to_vec()).map_err(|_| {
-                RecordError::Malformed {
-                    what: format!("the address of node {node} is not text"),
-                }
+                RecordError::Malformed { what: format!("the address of node {node} is not text") }
             })?;
             members.nodes.insert(node, address);
         }
@@ -550,18 +503,14 @@ impl<'a> Body<'a> {
 
     fn proposal(&mut self) -> Result<Proposal, RecordError> {
         let bytes = std::mem::take(&mut self.left);
-        codec::decode(bytes).map_err(|error| RecordError::Malformed {
-            what: error.to_string(),
-        })
+        codec::decode(bytes).map_err(|error| RecordError::Malformed { what: error.to_string() })
     }
 
     fn end(&self) -> Result<(), RecordError> {
         if self.left.is_empty() {
             return Ok(());
         }
-        Err(RecordError::Malformed {
-            what: format!("{} bytes are left over", self.left.len()),
-        })
+        Err(RecordError::Malformed { what: format!("{} bytes are left over", self.left.len()) })
     }
 }
 

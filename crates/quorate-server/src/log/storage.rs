@@ -20,10 +20,7 @@ pub(super) struct LogStore<RT> {
 
 impl<RT: AsyncRuntime> LogStore<RT> {
     pub(super) fn new(store: Store) -> Self {
-        Self {
-            store,
-            runtime: PhantomData,
-        }
+        Self { store, runtime: PhantomData }
     }
 }
 
@@ -35,12 +32,8 @@ where
 {
     let (sender, receiver) = Types::<RT>::oneshot();
     let signal = IOFlushed::<Types<RT>>::signal(sender);
-    start(Box::new(|result| {
-        signal.io_completed(result.map_err(io::Error::from))
-    }))?;
-    receiver
-        .await
-        .map_err(|_| io::Error::other("the log was closed before the write was durable"))?
+    start(Box::new(|result| signal.io_completed(result.map_err(io::Error::from))))?;
+    receiver.await.map_err(|_| io::Error::other("the log was closed before the write was durable"))?
 }
 
 impl<RT: AsyncRuntime> RaftLogReader<Types<RT>> for LogStore<RT> {
@@ -58,12 +51,7 @@ impl<RT: AsyncRuntime> RaftLogReader<Types<RT>> for LogStore<RT> {
             Bound::Excluded(index) => *index,
             Bound::Unbounded => u64::MAX,
         };
-        Ok(self
-            .store
-            .entries(start..end)
-            .into_iter()
-            .map(RawEntry::from)
-            .collect())
+        Ok(self.store.entries(start..end).into_iter().map(RawEntry::from).collect())
     }
 
     async fn read_vote(&mut self) -> Result<Option<RawVote>, io::Error> {
@@ -100,19 +88,13 @@ impl<RT: AsyncRuntime> RaftLogStorage<Types<RT>> for LogStore<RT> {
         Ok(self.store.committed().map(RawLogId::from))
     }
 
-    async fn append<I>(
-        &mut self,
-        entries: I,
-        callback: IOFlushed<Types<RT>>,
-    ) -> Result<(), io::Error>
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types<RT>>) -> Result<(), io::Error>
     where
         I: IntoIterator<Item = RawEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
         let entries = entries.into_iter().map(Entry::from).collect();
-        let done = Box::new(|result: Result<(), _>| {
-            callback.io_completed(result.map_err(io::Error::from))
-        });
+        let done = Box::new(|result: Result<(), _>| callback.io_completed(result.map_err(io::Error::from)));
         Ok(self.store.append(entries, done)?)
     }
 

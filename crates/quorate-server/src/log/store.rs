@@ -138,15 +138,7 @@ impl Store {
             }
         };
         let tail = RwLock::new(Tail::new(loaded));
-        Ok(Self {
-            shared: Arc::new(Shared {
-                tail,
-                queue,
-                health,
-                counters,
-                driver,
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { tail, queue, health, counters, driver }) })
     }
 
     /// Whether the log may be trusted.
@@ -213,14 +205,7 @@ impl Store {
             entry.encode(&mut frames);
             tail.push(entry, frames.len() - before);
         }
-        self.send(&tail, Work::Write(
-            Change::Append {
-                first,
-                last,
-                frames,
-            },
-            done,
-        ))
+        self.send(&tail, Work::Write(Change::Append { first, last, frames }, done))
     }
 
     /// Records a promise.
@@ -272,12 +257,11 @@ impl Store {
     /// Makes durable what waits, then gives the file up. Everything after it is refused.
     pub(super) fn close(&self, done: Done) {
         let mut tail = self.tail_mut();
-        let closed = std::mem::replace(&mut tail.closed, true);
-        let work = Work::Close(done);
-        let unsent = if closed { Err(work) } else { self.shared.queue.send(work, &self.shared.counters) };
-        if let Err(work) = unsent {
-            work.refuse();
+        if std::mem::replace(&mut tail.closed, true) {
+            return done(Err(StoreError::Closed));
         }
+        // Without a writer `done` is dropped, which whoever waits for it notices.
+        let _ = self.shared.queue.send(Work::Close(done), &self.shared.counters);
     }
 
     /// Queues an operation. The caller holds the tail, so that queue and tail have one order, and
@@ -289,10 +273,7 @@ impl Store {
         if let Some(why) = self.shared.health.why() {
             return Err(StoreError::Failed { why });
         }
-        self.shared
-            .queue
-            .send(work, &self.shared.counters)
-            .map_err(|_| StoreError::Closed)
+        self.shared.queue.send(work, &self.shared.counters)
     }
 
     fn tail(&self) -> RwLockReadGuard<'_, Tail> {
@@ -327,33 +308,16 @@ pub enum SetupError {
 }
 
 impl Queue {
-    fn send(&self, work: Work, counters: &Counters) -> Result<(), Work> {
+    fn send(&self, work: Work, counters: &Counters) -> Result<(), StoreError> {
         match self {
             Self::Thread(sender) => {
                 counters.queued.fetch_add(1, Ordering::Relaxed);
-                sender.send(work).map_err(|unsent| {
-                    counters.queued.fetch_sub(1, Ordering::Relaxed);
-                    unsent.0
-                })
+                sender.send(work).map_err(|_| StoreError::Closed)
             }
             Self::Inline(writer) => {
-                let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-                if writer.disk.is_none() {
-                    return Err(work);
-                }
-                writer.handle(vec![work]);
+                writer.lock().unwrap_or_else(PoisonError::into_inner).handle(vec![work]);
                 Ok(())
             }
-        }
-    }
-}
-
-impl Work {
-    fn refuse(self) {
-        match self {
-            Self::Write(_, done) | Self::Close(done) => done(Err(StoreError::Closed)),
-            Self::Read(got) => got(Err(StoreError::Closed)),
-            Self::Committed(_) => {}
         }
     }
 }
@@ -391,10 +355,7 @@ impl Tail {
     }
 
     fn last(&self) -> Option<Position> {
-        self.entries
-            .back()
-            .map(|(entry, _)| entry.position)
-            .or(self.purged)
+        self.entries.back().map(|(entry, _)| entry.position).or(self.purged)
     }
 
     /// The index of the first entry in memory, or of the next one if there is none.
@@ -410,44 +371,27 @@ impl Tail {
     }
 
     fn truncate(&mut self, from: LogIndex) {
-        while self
-            .entries
-            .back()
-            .is_some_and(|(entry, _)| entry.position.index >= from)
-        {
-            self.drop_bytes_of(VecDeque::pop_back);
+        while self.entries.back().is_some_and(|(entry, _)| entry.position.index >= from) {
+            let dropped = self.entries.pop_back();
+            self.bytes -= dropped.map_or(0, |(_, bytes)| bytes as u64);
         }
     }
 
     fn purge(&mut self, upto: Position) {
-        while self
-            .entries
-            .front()
-            .is_some_and(|(entry, _)| entry.position.index <= upto.index)
-        {
-            self.drop_bytes_of(VecDeque::pop_front);
+        while self.entries.front().is_some_and(|(entry, _)| entry.position.index <= upto.index) {
+            let dropped = self.entries.pop_front();
+            self.bytes -= dropped.map_or(0, |(_, bytes)| bytes as u64);
         }
         self.purged = self.purged.max(Some(upto));
-    }
-
-    fn drop_bytes_of(&mut self, pop: fn(&mut VecDeque<(Entry, usize)>) -> Option<(Entry, usize)>) {
-        if let Some((_, bytes)) = pop(&mut self.entries) {
-            self.bytes -= bytes as u64;
-        }
     }
 
     fn range(&self, range: Range<u64>) -> Vec<Entry> {
         let first = self.first_index();
         let at = |index: u64| {
-            usize::try_from(index.saturating_sub(first))
-                .unwrap_or(usize::MAX)
-                .min(self.entries.len())
+            usize::try_from(index.saturating_sub(first)).unwrap_or(usize::MAX).min(self.entries.len())
         };
         let (start, end) = (at(range.start), at(range.end));
-        self.entries
-            .range(start..end.max(start))
-            .map(|(entry, _)| entry.clone())
-            .collect()
+        self.entries.range(start..end.max(start)).map(|(entry, _)| entry.clone()).collect()
     }
 }
 
@@ -466,16 +410,11 @@ struct Writer {
 impl Writer {
     /// Serves the queue until the store is closed or the last handle is gone.
     fn run(mut self, receiver: &mpsc::Receiver<Work>) {
-        let _guard = PanicGuard {
-            health: self.health.clone(),
-            what: "the thread that writes the log",
-        };
+        let _guard = PanicGuard { health: self.health.clone(), what: "the thread that writes the log" };
         while let Ok(first) = receiver.recv() {
             let mut group = vec![first];
             group.extend(receiver.try_iter().take(GROUP_MAX - 1));
-            self.counters
-                .queued
-                .fetch_sub(group.len() as u64, Ordering::Relaxed);
+            self.counters.queued.fetch_sub(group.len() as u64, Ordering::Relaxed);
             self.handle(group);
             if self.disk.is_none() {
                 return;
@@ -528,16 +467,12 @@ impl Writer {
         match disk.commit(changes, self.committed) {
             Ok(bytes) => {
                 self.saved = self.committed;
-                self.counters
-                    .committed(count_entries(changes), bytes, start.elapsed());
+                self.counters.committed(count_entries(changes), bytes, start.elapsed());
                 Ok(())
             }
             Err(error) => {
                 self.health.fail(sentence(&error));
-                let why = self
-                    .health
-                    .why()
-                    .unwrap_or_else(|| error.to_string().into());
+                let why = self.health.why().unwrap_or_else(|| error.to_string().into());
                 Err(StoreError::Failed { why })
             }
         }
@@ -552,18 +487,12 @@ impl Writer {
         };
         got(disk.read_snapshot().map_err(|error| {
             self.health.fail(error.to_string());
-            StoreError::Failed {
-                why: error.to_string().into(),
-            }
+            StoreError::Failed { why: error.to_string().into() }
         }));
     }
 
     fn give_up_disk(&mut self, done: Done) {
-        let result = if self.saved == self.committed {
-            Ok(())
-        } else {
-            self.try_commit(&[])
-        };
+        let result = if self.saved == self.committed { Ok(()) } else { self.try_commit(&[]) };
         self.disk = None;
         done(result);
     }
@@ -580,17 +509,13 @@ fn count_entries(changes: &[Change]) -> u64 {
 /// What people read when the disk fails.
 fn sentence(error: &redb::Error) -> String {
     let what = match error {
-        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => {
-            "the disk is full".to_owned()
-        }
+        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
         redb::Error::Io(io) if io.kind() == std::io::ErrorKind::QuotaExceeded => {
             "the disk quota is used up".to_owned()
         }
         error => error.to_string(),
     };
-    format!(
-        "the log could not be made durable: {what}; this node acknowledges nothing more and must stop"
-    )
+    format!("the log could not be made durable: {what}; this node acknowledges nothing more and must stop")
 }
 
 #[cfg(test)]

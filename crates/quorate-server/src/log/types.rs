@@ -109,10 +109,7 @@ impl<'de> Deserialize<'de> for Item {
 
 impl From<&RawLogId> for Position {
     fn from(raw: &RawLogId) -> Self {
-        Self {
-            term: Term(**raw.committed_leader_id()),
-            index: LogIndex(raw.index()),
-        }
+        Self { term: Term(**raw.committed_leader_id()), index: LogIndex(raw.index()) }
     }
 }
 
@@ -135,41 +132,24 @@ impl From<&RawVote> for Ballot {
 impl From<Ballot> for RawVote {
     fn from(ballot: Ballot) -> Self {
         let (term, node) = (ballot.term.0, ballot.node.0);
-        if ballot.committed {
-            Self::new_committed(term, node)
-        } else {
-            Self::new(term, node)
-        }
+        if ballot.committed { Self::new_committed(term, node) } else { Self::new(term, node) }
     }
 }
 
 impl From<&Membership<u64, BasicNode>> for Members {
     fn from(raw: &Membership<u64, BasicNode>) -> Self {
-        let voters = raw
-            .get_joint_config()
-            .iter()
-            .map(|set| set.iter().copied().map(NodeId).collect())
-            .collect();
-        let nodes = raw
-            .nodes()
-            .map(|(id, node)| (NodeId(*id), node.addr.clone()))
-            .collect();
+        let voters =
+            raw.get_joint_config().iter().map(|set| set.iter().copied().map(NodeId).collect()).collect();
+        let nodes = raw.nodes().map(|(id, node)| (NodeId(*id), node.addr.clone())).collect();
         Self { voters, nodes }
     }
 }
 
 impl From<Members> for Membership<u64, BasicNode> {
     fn from(members: Members) -> Self {
-        let nodes: BTreeMap<u64, BasicNode> = members
-            .nodes
-            .into_iter()
-            .map(|(id, address)| (id.0, BasicNode::new(address)))
-            .collect();
-        let voters = members
-            .voters
-            .into_iter()
-            .map(|set| set.into_iter().map(|id| id.0).collect())
-            .collect();
+        let nodes: BTreeMap<u64, BasicNode> =
+            members.nodes.into_iter().map(|(id, address)| (id.0, BasicNode::new(address))).collect();
+        let voters = members.voters.into_iter().map(|set| set.into_iter().map(|id| id.0).collect()).collect();
         Self::new(voters, nodes).expect("members are whole: reading a record checks it")
     }
 }
@@ -181,10 +161,7 @@ impl From<RawEntry> for Entry {
             EntryPayload::Normal(Item(proposal)) => Payload::Proposal(proposal),
             EntryPayload::Membership(members) => Payload::Membership(Members::from(&members)),
         };
-        Self {
-            position: Position::from(&raw.log_id),
-            payload,
-        }
+        Self { position: Position::from(&raw.log_id), payload }
     }
 }
 
@@ -195,10 +172,7 @@ impl From<Entry> for RawEntry {
             Payload::Proposal(proposal) => EntryPayload::Normal(Item(proposal)),
             Payload::Membership(members) => EntryPayload::Membership(members.into()),
         };
-        Self {
-            log_id: entry.position.into(),
-            payload,
-        }
+        Self { log_id: entry.position.into(), payload }
     }
 }
 
@@ -215,11 +189,7 @@ pub(super) fn snapshot_head(meta: &RawSnapshotMeta, state: &[u8]) -> SnapshotHea
 
 impl From<SnapshotHead> for RawSnapshotMeta {
     fn from(head: SnapshotHead) -> Self {
-        let membership =
-            StoredMembership::new(head.members_at.map(RawLogId::from), head.members.into());
-        Self {
-            last_log_id: head.last.map(RawLogId::from),
-            last_membership: membership,
-        }
+        let membership = StoredMembership::new(head.members_at.map(RawLogId::from), head.members.into());
+        Self { last_log_id: head.last.map(RawLogId::from), last_membership: membership }
     }
 }

@@ -3,6 +3,9 @@
 //! Until a sync a write is only in the cache: a crash keeps any part of it, in sectors of 512 bytes.
 //! A failed sync loses the cache for good, as kernels do.
 
+#![allow(dead_code)] // The store's own tests share this file, and use what these do not.
+#![allow(clippy::unwrap_used)]
+
 use redb::StorageBackend;
 use std::fmt;
 use std::io;
@@ -155,6 +158,16 @@ impl Image {
         self.unsynced.push(Unsynced::Write(offset, bytes.to_vec()));
     }
 
+    /// What was only cached is on the disk from now on.
+    fn settle(&mut self) {
+        for unsynced in std::mem::take(&mut self.unsynced) {
+            match unsynced {
+                Unsynced::Length(length) => self.durable.resize(length, 0),
+                Unsynced::Write(offset, bytes) => put(&mut self.durable, offset, &bytes),
+            }
+        }
+    }
+
     fn fits(&self, end: usize) -> io::Result<()> {
         match self.fault {
             Some(Fault::Full(limit)) if end as u64 > limit => {
@@ -210,8 +223,7 @@ impl StorageBackend for FaultyDisk {
         if image.due(Fault::Sync) {
             return Err(io::Error::other("the sync failed"));
         }
-        image.unsynced.clear();
-        image.durable = image.cached.clone();
+        image.settle();
         Ok(())
     }
 

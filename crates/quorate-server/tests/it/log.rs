@@ -1,5 +1,7 @@
 //! The log engine on a real disk and on one that fails. On a simulated cluster: `log_simulated.rs`.
 
+#![allow(clippy::unwrap_used)]
+
 use crate::disk::{Fault, FaultyDisk};
 use quorate_core::id::{ClusterId, LogIndex, NodeId, Reign, Secret};
 use quorate_core::state_machine::{Command, Limits, OnDisconnect, Proposal, Reply, StateMachine};
@@ -47,7 +49,7 @@ async fn set_up(engine: &Node) {
 
 async fn feed_until(feed: &mut FeedReader, index: LogIndex) -> Vec<Feed> {
     let mut steps = Vec::new();
-    while steps.last().map_or(true, |step: &Feed| step.index() < index) {
+    while steps.last().is_none_or(|step: &Feed| step.index() < index) {
         let next = tokio::time::timeout(PATIENCE, feed.next()).await.expect("the feed goes on");
         steps.push(next.expect("the feed has not ended"));
     }
@@ -191,7 +193,8 @@ async fn a_power_loss_under_load_keeps_what_was_answered() {
         let (engine, _feed) = lone(&disk).await;
         set_up(&engine).await;
         disk.fail(if seed % 2 == 0 { Fault::Write(400 + 37 * seed) } else { Fault::Sync(60 + 7 * seed) });
-        let proposers = (0..16).map(|proposer| tokio::spawn(open_until_the_end(engine.clone(), proposer << 64)));
+        let proposers =
+            (0..16).map(|proposer| tokio::spawn(open_until_the_end(engine.clone(), proposer << 64)));
         let proposers: Vec<_> = proposers.collect();
         let mut answered = Vec::new();
         for proposer in proposers {
@@ -203,7 +206,9 @@ async fn a_power_loss_under_load_keeps_what_was_answered() {
 
         let (engine, _feed) = lone(&disk.crash(seed)).await;
         for (secret, session) in answered {
-            let Reply::Opened(again) = engine.propose(open(secret)).await.unwrap() else { panic!("it opens") };
+            let Reply::Opened(again) = engine.propose(open(secret)).await.unwrap() else {
+                panic!("it opens")
+            };
             assert_eq!(again.session, session, "seed {seed}: an opening was answered and then lost");
         }
         engine.shutdown().await;

@@ -10,17 +10,11 @@ use quorate_core::id::NodeId;
 use std::sync::mpsc::{Receiver, channel};
 
 fn at(term: u64, index: u64) -> Position {
-    Position {
-        term: Term(term),
-        index: LogIndex(index),
-    }
+    Position { term: Term(term), index: LogIndex(index) }
 }
 
 fn blanks(term: u64, range: Range<u64>) -> Vec<Entry> {
-    let blank = |index| Entry {
-        position: at(term, index),
-        payload: Payload::Blank,
-    };
+    let blank = |index| Entry { position: at(term, index), payload: Payload::Blank };
     range.map(blank).collect()
 }
 
@@ -35,11 +29,7 @@ fn head(last: Position, state: &[u8]) -> SnapshotHead {
 }
 
 fn ballot(term: u64) -> Ballot {
-    Ballot {
-        term: Term(term),
-        node: NodeId(1),
-        committed: false,
-    }
+    Ballot { term: Term(term), node: NodeId(1), committed: false }
 }
 
 fn open(disk: &FaultyDisk, driver: Driver) -> Store {
@@ -234,6 +224,8 @@ fn a_full_disk_is_named() {
     assert!(error.to_string().contains("the disk is full"), "{error}");
 }
 
+type Step = Box<dyn FnOnce(&Store) -> Result<(), StoreError>>;
+
 /// What a store must hold, as a plain value.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
@@ -259,7 +251,7 @@ impl Model {
     }
 
     /// Draws an operation, changes the model by it, and returns it for the store.
-    fn step(&mut self, dice: &mut Dice, term: u64) -> Box<dyn FnOnce(&Store) -> Result<(), StoreError>> {
+    fn step(&mut self, dice: &mut Dice, term: u64) -> Step {
         let next = self.next();
         let first = next - self.entries.len() as u64;
         match dice.below(8) {
@@ -279,7 +271,8 @@ impl Model {
                 Box::new(move |store| wait(|done| store.purge(upto, done)))
             }
             3 => {
-                let state = vec![u8::try_from(term % 251).unwrap(); usize::try_from(dice.below(9_000)).unwrap()];
+                let state =
+                    vec![u8::try_from(term % 251).unwrap(); usize::try_from(dice.below(9_000)).unwrap()];
                 self.state = Some(state.clone());
                 Box::new(move |store| {
                     let head = head(at(1, 0), &state);
