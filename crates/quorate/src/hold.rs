@@ -1,0 +1,156 @@
+//! What a lock guard and a group member have in common: a place that may hold a seat, and how its loss is told.
+
+use crate::error::Error;
+use crate::session::Session;
+use crate::session::place::{Place, Stage, Wake};
+use crate::session::state::{PlaceKey, State};
+use quorate_core::id::{EntryId, Token};
+use quorate_core::state_machine::Seat;
+use quorate_core::time::Mono;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// That a seat is lost, or about to be, and how long it may still be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loss {
+    /// Why.
+    pub cause: LossCause,
+    /// Why, in words.
+    pub why: String,
+    /// How long the seat may still be used; zero unless the cause is [`LossCause::DeadlineNear`].
+    pub remaining: Duration,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// Why a seat is lost, or about to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The deadline is nearer than the warning margin: stop within [`Loss::remaining`]. Should the service be
+    /// heard in time after all, the seat is kept.
+    DeadlineNear,
+    /// The deadline has passed: nothing may be done any more.
+    DeadlinePassed,
+    /// An operator closed the session. Stop, then drop the handle: that tells the service that it may pass on.
+    Closed,
+    /// The service knows the session no more.
+    SessionLost,
+    /// It was given up by this program: released, left, or its session ended.
+    GivenUp,
+}
+
+/// A place of a session, held by a handle of the user. Dropped, it is given up in the background.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    session: Session,
+    key: PlaceKey,
+    pub(crate) wake: Arc<Wake>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.session.shared().ours().is_ok() {
+            self.session.shared().with(|state, _| state.abandon(self.key));
+        }
+    }
+}
+
+impl Hold {
+    pub(crate) fn new(session: Session, key: PlaceKey, wake: Arc<Wake>) -> Self {
+        Self { session, key, wake }
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Does something with the session's state; none in a forked child.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State, Mono, PlaceKey) -> T) -> Option<T> {
+        self.session.shared().ours().ok()?;
+        Some(self.session.shared().with(|state, now| f(state, now, self.key)))
+    }
+
+    /// Reads something of the place; none if it is gone.
+    pub(crate) fn read<T>(&self, f: impl FnOnce(&Place) -> T) -> Option<T> {
+        self.with(|state, _, key| state.place(key).map(f))?
+    }
+
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        self.with(|state, now, key| state.seat(now, key))?
+    }
+
+    pub(crate) fn token(&self) -> Option<Token> {
+        self.seat().map(|seat| seat.token)
+    }
+
+    pub(crate) fn entry(&self) -> Option<EntryId> {
+        self.read(|place| place.entry)?
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.with(|state, now, key| state.seat(now, key).map(|_| state.remaining(now)))
+            .flatten()
+            .unwrap_or_default()
+    }
+
+    /// Waits until `f` has something to tell.
+    pub(crate) async fn until<T>(
+        &self,
+        mut f: impl FnMut(&mut State, Mono, PlaceKey) -> Option<T>,
+    ) -> Result<T, Error> {
+        self.session.shared().ours()?;
+        loop {
+            let woken = self.wake.tasks.notified();
+            if let Some(told) = self.session.shared().with(|state, now| f(state, now, self.key)) {
+                return Ok(told);
+            }
+            woken.await;
+        }
+    }
+
+    /// Waits until the seat is lost or about to be.
+    pub(crate) async fn lost(&self) -> Loss {
+        match self.until(loss).await {
+            Ok(loss) => loss,
+            Err(error) => {
+                Loss { cause: LossCause::SessionLost, why: error.to_string(), remaining: Duration::ZERO }
+            }
+        }
+    }
+}
+
+fn loss(state: &mut State, now: Mono, key: PlaceKey) -> Option<Loss> {
+    let lost = |cause, why: String| Some(Loss { cause, why, remaining: Duration::ZERO });
+    match state.place(key).map(|place| &place.stage) {
+        None | Some(Stage::Left | Stage::Leaving) => {
+            return lost(LossCause::GivenUp, "it was given up by this program".into());
+        }
+        Some(Stage::Ended(error @ Error::Closed { .. })) => {
+            return lost(LossCause::Closed, error.to_string());
+        }
+        Some(Stage::Ended(Error::Ended)) => {
+            return lost(LossCause::GivenUp, Error::Ended.to_string());
+        }
+        Some(Stage::Ended(error)) => return lost(LossCause::SessionLost, error.to_string()),
+        Some(Stage::Asked) => {
+            return lost(LossCause::SessionLost, "its session ended; it asks for a place in the next".into());
+        }
+        Some(Stage::In) => {}
+    }
+    if state.lapsed() {
+        return lost(LossCause::DeadlinePassed, "the own deadline has passed".into());
+    }
+    if !state.is_near(now) {
+        return None;
+    }
+    let remaining = state.remaining(now);
+    let why = format!("the service is silent and the deadline is in {} ms", remaining.as_millis());
+    Some(Loss { cause: LossCause::DeadlineNear, why, remaining })
+}

@@ -1,0 +1,244 @@
+//! The task that owns a session's connection: it connects, speaks, notices silence, and connects again.
+//!
+//! **Rule.** Connect anew after 10 ms, then twice as long up to 500 ms, going round the addresses. A connection
+//! that fell silent is kept until the next one has taken the session over, so that a session with `Release` does
+//! not give itself up by reconnecting (RULES R18).
+
+use super::Shared;
+use super::state::{self, Greeted};
+use crate::advisory::Reason;
+use crate::client::Client;
+use crate::clock;
+use crate::error::{Code, Error};
+use crate::proto;
+use crate::proto::bye::Kind;
+use crate::proto::server_frame::Frame;
+use futures::StreamExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Status, Streaming};
+
+/// The first pause between two attempts.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+
+/// The longest pause between two attempts.
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
+
+/// How long one attempt may take until the service has answered the opening. An address that swallows packets
+/// costs this much before the next is tried.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+
+/// What the last attempt met, for the error of an opening that takes too long.
+pub(crate) type Trouble = Arc<Mutex<Option<(String, Option<Arc<Status>>)>>>;
+
+/// A connection that speaks for the session.
+struct Line {
+    frames: mpsc::UnboundedSender<proto::ClientFrame>,
+    inbound: Streaming<proto::ServerFrame>,
+}
+
+/// Why an attempt did not lead to a connection that speaks.
+enum Failed {
+    /// Try again, elsewhere if there is elsewhere.
+    Again(String, Option<Arc<Status>>),
+    /// The session is gone; the next attempt opens another.
+    Gone(String),
+    /// Trying again will not help.
+    Over(Error),
+}
+
+struct Link {
+    shared: Arc<Shared>,
+    client: Client,
+    trouble: Trouble,
+    backoff: Duration,
+    /// The connection before, until the next one has taken over.
+    previous: Option<Line>,
+}
+
+/// Starts the task. It ends when the session is over.
+pub(super) fn start(shared: Arc<Shared>, client: Client) -> Trouble {
+    let trouble = Trouble::default();
+    let link = Link { shared, client, trouble: Arc::clone(&trouble), backoff: BACKOFF_MIN, previous: None };
+    tokio::spawn(link.run());
+    trouble
+}
+
+impl Drop for Link {
+    /// The runtime may stop the task at any time: then nothing renews the lease, and its users must know.
+    fn drop(&mut self) {
+        self.shared.with(|state, _| state.finish(Error::Ended));
+    }
+}
+
+impl Link {
+    async fn run(mut self) {
+        while !self.is_over() {
+            let attempt = self.client.next_address();
+            let attempted = {
+                let greeting = greet(&self.shared, &self.client, attempt);
+                let greeting = tokio::time::timeout(ATTEMPT_MAX, greeting);
+                while_ticking(&self.shared, greeting).await
+            };
+            match attempted.unwrap_or_else(|_| Err(Failed::Again("no answer in time".into(), None))) {
+                Ok(line) => {
+                    self.client.prefer(attempt);
+                    self.backoff = BACKOFF_MIN;
+                    self.previous = None;
+                    self.speak(line).await;
+                }
+                Err(failed) => self.failed(failed).await,
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.with(|state, _| state.over().is_some() || state.is_abandoned())
+    }
+
+    async fn failed(&mut self, failed: Failed) {
+        match failed {
+            Failed::Over(error) => self.shared.with(|state, _| state.finish(error)),
+            Failed::Gone(evidence) => {
+                self.shared.with(|state, _| state.ended(Reason::SessionLost, &evidence));
+            }
+            Failed::Again(why, status) => {
+                tracing::debug!(why, "no connection to the service yet");
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((why, status));
+            }
+        }
+        let pause = tokio::time::sleep(self.backoff);
+        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        while_ticking(&self.shared, pause).await;
+    }
+
+    /// Speaks until the connection breaks, falls silent, or the session is over.
+    async fn speak(&mut self, mut line: Line) {
+        loop {
+            let (frames, wake, renew, over) = self.shared.with(|state, now| {
+                state.tick(now);
+                let frames = state.take_frames(now);
+                let wake = clock::until(now, state.next_wake());
+                (frames, wake, state.wants_connection(), state.over().is_some())
+            });
+            for frame in frames {
+                if line.frames.send(frame).is_err() {
+                    return self.shared.with(|state, _| state.away());
+                }
+            }
+            if over {
+                return;
+            }
+            if renew {
+                self.shared.with(|state, _| state.away());
+                self.previous = Some(line);
+                return;
+            }
+            let ended = tokio::select! {
+                biased;
+                () = self.shared.kick.notified() => false,
+                () = tokio::time::sleep(wake) => false,
+                frame = line.inbound.message() => self.heard(frame),
+            };
+            if ended {
+                return self.shared.with(|state, _| state.away());
+            }
+        }
+    }
+
+    /// Takes in what came; true if the connection is over.
+    fn heard(&self, frame: Result<Option<proto::ServerFrame>, Status>) -> bool {
+        match frame {
+            Ok(Some(proto::ServerFrame { frame: Some(Frame::Bye(bye)) })) => {
+                if let Failed::Gone(evidence) = bye_means(&bye, true) {
+                    self.shared.with(|state, _| state.ended(Reason::SessionLost, &evidence));
+                }
+                true
+            }
+            Ok(Some(frame)) => match self.shared.with(|state, now| state.frame(now, frame)) {
+                Ok(()) => false,
+                Err(error) => {
+                    tracing::warn!(%error, "the connection is given up");
+                    true
+                }
+            },
+            Ok(None) | Err(_) => true,
+        }
+    }
+}
+
+/// Lets the clock be looked at while something else is awaited.
+async fn while_ticking<F: Future>(shared: &Shared, doing: F) -> F::Output {
+    tokio::pin!(doing);
+    loop {
+        let wake = shared.with(|state, now| {
+            state.tick(now);
+            clock::until(now, state.next_wake())
+        });
+        tokio::select! {
+            biased;
+            done = &mut doing => return done,
+            () = shared.kick.notified() => {}
+            () = tokio::time::sleep(wake) => {}
+        }
+    }
+}
+
+/// Connects, and opens the session or attaches to it. The first frame is made when it is sent, so that its time
+/// is the send time and a deadline that passes meanwhile is said.
+async fn greet(shared: &Arc<Shared>, client: &Client, address: usize) -> Result<Line, Failed> {
+    let (frames, rest) = mpsc::unbounded_channel();
+    let greeter = Arc::clone(shared);
+    let first = futures::stream::once(async move { greeter.with(|state, now| state.greet(now)) });
+    let outbound = first.chain(UnboundedReceiverStream::new(rest));
+    let mut sessions = client.sessions(address);
+    let response = sessions.stream(outbound).await.map_err(|status| {
+        let why = deepest(&status);
+        Failed::Again(why, Some(Arc::new(status)))
+    })?;
+    let mut inbound = response.into_inner();
+    let frame = match inbound.message().await {
+        Ok(Some(frame)) => frame.frame,
+        Ok(None) => return Err(Failed::Again("the service ended the connection".into(), None)),
+        Err(status) => return Err(Failed::Again(deepest(&status), Some(Arc::new(status)))),
+    };
+    match frame {
+        Some(Frame::Opened(opened)) => match shared.with(|state, now| state.opened(now, opened)) {
+            Ok(Greeted::Speak) => Ok(Line { frames, inbound }),
+            Ok(Greeted::Again) => Err(Failed::Again("the deadline passed on the way".into(), None)),
+            Err(error) => Err(Failed::Over(error)),
+        },
+        Some(Frame::Bye(bye)) => {
+            let attached = shared.with(|state, _| state.known().is_some());
+            Err(bye_means(&bye, attached))
+        }
+        _ => Err(Failed::Over(Error::Protocol("no answer to the opening".into()))),
+    }
+}
+
+/// What the end of a connection means for the session.
+fn bye_means(bye: &proto::Bye, attached: bool) -> Failed {
+    let refusal = bye.refusal.clone().unwrap_or_default();
+    match (bye.kind(), refusal.code()) {
+        (Kind::Refused, Code::NoSession) => Failed::Gone(refusal.message),
+        (Kind::Refused, Code::StaleConnection | Code::Founding) => Failed::Again(bye.why.clone(), None),
+        // A session that had been open is wanted again: what is refused now may be accepted later.
+        (Kind::Refused, Code::Limit) if attached => Failed::Again(bye.why.clone(), None),
+        (Kind::Refused, _) => Failed::Over(state::refused(&refusal, None)),
+        (Kind::Protocol, _) if !attached => Failed::Over(Error::Protocol(bye.why.clone())),
+        (Kind::Protocol | Kind::TakenOver | Kind::Unavailable, _) => Failed::Again(bye.why.clone(), None),
+    }
+}
+
+/// The innermost cause of a failure: "connection refused" says more than "transport error".
+pub(crate) fn deepest(status: &Status) -> String {
+    let mut source: Option<&dyn std::error::Error> = std::error::Error::source(status);
+    let mut text = status.message().to_string();
+    while let Some(error) = source {
+        text = error.to_string();
+        source = error.source();
+    }
+    text
+}

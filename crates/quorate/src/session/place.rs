@@ -1,0 +1,546 @@
+//! One place of a session in one queue: what the service last said of it, and what its reader was told.
+//!
+//! **Problem.** Changes, totals and answers reach a client in an order that is not the log's; connections lose
+//! some of them. **Rule.** What is older than what is known is ignored, by its version; a missing version is never
+//! passed over: a total is asked for and the reader is told of the gap (RULES R23). **Safety.** Once the own
+//! deadline has passed nothing that was queued for the reader survives: it hears that it is cut off, and next
+//! a total (R25).
+
+use crate::advisory::{self, Advisory, CUT_OFF, Event, Form, Reason, Step};
+use crate::clock;
+use crate::error::Error;
+use futures::task::AtomicWaker;
+use quorate_core::id::{EntryId, Token, Version, ViewId};
+use quorate_core::state_machine::{
+    Change, Changed, Face, Join, Member, MemberKind, Place as Standing, Reason as Logged, Role, Seat, Total,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How many advisories wait for a reader. Beyond it they become one gap and a total.
+pub(crate) const NEWS_MAX: usize = 1_024;
+
+/// How many changes of its group a join keeps that arrived before its answer. Answers go before changes, so it
+/// is a handful; beyond it a total is asked for.
+const EARLY_MAX: usize = 256;
+
+/// Who waits for a place: tasks that await it, and the one reader of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    pub(crate) tasks: Notify,
+    pub(crate) reader: AtomicWaker,
+}
+
+impl Wake {
+    pub(crate) fn all(&self) {
+        self.tasks.notify_waiters();
+        self.reader.wake();
+    }
+}
+
+/// How far a place has come.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// The join was not answered yet, in this session.
+    Asked,
+    /// It is in the queue or holds a seat.
+    In,
+    /// Its leave is on its way.
+    Leaving,
+    /// It was left.
+    Left,
+    /// It is lost, and why.
+    Ended(Error),
+}
+
+/// One place.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) join: Join,
+    pub(crate) entry: Option<EntryId>,
+    pub(crate) stage: Stage,
+    /// Nobody wants it any more: it is given up as soon as it is known.
+    pub(crate) unwanted: bool,
+    /// Its user has a handle of it; before that a wait for it may be given up.
+    pub(crate) handed: bool,
+    /// Its user knows that it has ended and has come to rest (RULES R11).
+    pub(crate) stopped: bool,
+    pub(crate) wake: Arc<Wake>,
+    standing: Option<Standing>,
+    standing_version: Version,
+    version: Version,
+    view: ViewId,
+    holder_token: Option<Token>,
+    members: BTreeMap<EntryId, Member>,
+    early: Vec<Arc<Change>>,
+    early_lost: bool,
+    missed: Option<u64>,
+    /// The next total is for a reader that was told of an absence, or was never told anything.
+    awaited: Option<Awaited>,
+    news: VecDeque<News>,
+    told: Told,
+}
+
+/// Why the reader awaits a total.
+#[derive(Clone, Debug)]
+struct Awaited {
+    event: Event,
+    reason: Reason,
+    evidence: String,
+}
+
+/// Something the reader was not told yet.
+#[derive(Debug)]
+enum News {
+    Total(Arc<Total>, Awaited),
+    Change(Arc<Change>),
+    Unavailable(String),
+    Disconnected(Reason, String),
+    Left,
+    Closed(Reason, String),
+}
+
+/// What the reader was told last.
+#[derive(Debug, Default)]
+struct Told {
+    ordinal: Option<i64>,
+    role: Option<Role>,
+    token: Option<Token>,
+    view: ViewId,
+    holder_token: Option<Token>,
+    last: bool,
+}
+
+/// What a place needs after something was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Nothing,
+    /// A total, since something is missing.
+    Total,
+}
+
+impl Place {
+    pub(crate) fn new(join: Join) -> Self {
+        let awaited = Awaited {
+            event: Event::Joined,
+            reason: Reason::Join,
+            evidence: "it joined by its own call".into(),
+        };
+        Self {
+            join,
+            entry: None,
+            stage: Stage::Asked,
+            unwanted: false,
+            handed: false,
+            stopped: false,
+            wake: Arc::default(),
+            standing: None,
+            standing_version: Version(0),
+            version: Version(0),
+            view: ViewId(0),
+            holder_token: None,
+            members: BTreeMap::new(),
+            early: Vec::new(),
+            early_lost: false,
+            missed: None,
+            awaited: Some(awaited),
+            news: VecDeque::new(),
+            told: Told::default(),
+        }
+    }
+
+    /// Its members are told to a reader.
+    pub(crate) fn is_group(&self) -> bool {
+        self.join.face == Face::Group
+    }
+
+    fn sees_all(&self) -> bool {
+        self.is_group() && self.join.kind != MemberKind::OrdinalOnly
+    }
+
+    /// The seat that the service last said it has. Whether it may be used is the session's to say.
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        match self.stage {
+            Stage::In | Stage::Leaving => self.standing.as_ref().and_then(|standing| standing.seat),
+            _ => None,
+        }
+    }
+
+    /// Where the service last said it stands, while it is in.
+    pub(crate) fn standing(&self) -> Option<&Standing> {
+        matches!(self.stage, Stage::In).then_some(self.standing.as_ref()).flatten()
+    }
+
+    /// The token of the holder of the lowest held seat, as last heard.
+    pub(crate) fn holder_token(&self) -> Option<Token> {
+        self.holder_token
+    }
+
+    /// The view, as last heard.
+    pub(crate) fn view(&self) -> ViewId {
+        self.view
+    }
+
+    /// Everybody in the group as last heard, in queue order.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let mut members: Vec<Member> = self.members.values().cloned().collect();
+        members.sort_by_key(|member| (member.place.ordinal, member.entry));
+        members
+    }
+
+    /// The join was answered: it is in, at `total`.
+    pub(crate) fn joined(&mut self, total: Total) -> Need {
+        self.entry = Some(total.entry);
+        self.stage = Stage::In;
+        let mut need = self.total(total);
+        for change in std::mem::take(&mut self.early) {
+            need = self.change(&change).max(need);
+        }
+        if std::mem::take(&mut self.early_lost) {
+            need = Need::Total;
+        }
+        self.wake.all();
+        need
+    }
+
+    /// The connection was away and is back; the next total says so.
+    pub(crate) fn await_reconnected(&mut self, reason: Reason, evidence: &str) {
+        let evidence = evidence.to_string();
+        self.awaited.get_or_insert(Awaited { event: Event::Reconnected, reason, evidence });
+    }
+
+    /// Takes in the place as it is now.
+    pub(crate) fn total(&mut self, total: Total) -> Need {
+        if total.version < self.version {
+            // It was read before what is already known: there must be a newer one.
+            return if self.missed.is_some() { Need::Total } else { Need::Nothing };
+        }
+        let newer = total.version > self.version;
+        if total.version >= self.standing_version {
+            self.standing = Some(total.place);
+            self.standing_version = total.version;
+        }
+        self.version = total.version;
+        self.view = total.view;
+        self.holder_token = total.holder_token;
+        self.members = total.members.iter().map(|m| (m.entry, m.clone())).collect();
+        let awaited = match (self.awaited.take(), self.missed.take()) {
+            (Some(awaited), _) => Some(awaited),
+            (None, Some(missed)) => Some(gap(missed)),
+            (None, None) => newer.then(|| gap(0)),
+        };
+        if let (true, Some(awaited)) = (self.is_group(), awaited) {
+            self.news.push_back(News::Total(Arc::new(total), awaited));
+        }
+        self.wake.all();
+        Need::Nothing
+    }
+
+    /// The service dropped changes of this group, and a total follows by itself.
+    pub(crate) fn gap(&mut self, missed: u64) {
+        *self.missed.get_or_insert(0) += missed;
+    }
+
+    /// Takes in a change of its group.
+    pub(crate) fn change(&mut self, change: &Arc<Change>) -> Need {
+        let Some(entry) = self.entry else {
+            match self.early.len() {
+                EARLY_MAX => self.early_lost = true,
+                _ => self.early.push(Arc::clone(change)),
+            }
+            return Need::Nothing;
+        };
+        let own = change.changed.iter().find(|changed| changed.entry == entry);
+        self.take_standing(change, own);
+        if !self.is_group() || self.missed.is_some() || change.version <= self.version {
+            return Need::Nothing;
+        }
+        if self.sees_all() {
+            let expected = self.version.0 + 1;
+            if change.version.0 > expected {
+                self.missed = Some(change.version.0 - self.version.0);
+                return Need::Total;
+            }
+            self.take_members(change);
+        } else if own.is_none() {
+            return Need::Nothing;
+        }
+        self.version = change.version;
+        self.view = change.view;
+        self.push(News::Change(Arc::clone(change)))
+    }
+
+    fn take_standing(&mut self, change: &Change, own: Option<&Changed>) {
+        if change.version <= self.standing_version {
+            return;
+        }
+        self.holder_token = change.holder_token;
+        let Some(after) = own.and_then(|changed| changed.after) else { return };
+        self.standing = Some(after);
+        self.standing_version = change.version;
+        self.wake.all();
+    }
+
+    fn take_members(&mut self, change: &Change) {
+        for changed in &change.changed {
+            let Some(place) = changed.after else {
+                self.members.remove(&changed.entry);
+                continue;
+            };
+            let member = self.members.entry(changed.entry).or_insert_with(|| Member {
+                entry: changed.entry,
+                session: changed.session,
+                name: changed.name.clone(),
+                kind: changed.kind,
+                place,
+                metadata: BTreeMap::new(),
+            });
+            member.place = place;
+            if let Some(metadata) = &changed.metadata {
+                member.metadata.clone_from(metadata);
+            }
+        }
+    }
+
+    fn push(&mut self, news: News) -> Need {
+        if self.news.len() >= NEWS_MAX {
+            let unread = self.news.len() as u64 + 1;
+            self.news.clear();
+            self.missed = Some(unread);
+            return Need::Total;
+        }
+        self.news.push_back(news);
+        self.wake.all();
+        Need::Nothing
+    }
+
+    /// The service is silent, but the lease goes on.
+    pub(crate) fn unavailable(&mut self, evidence: &str) {
+        if self.is_group() && matches!(self.stage, Stage::In) {
+            self.await_reconnected(Reason::ConnectionLost, "the service is heard again");
+            self.news.push_back(News::Unavailable(evidence.into()));
+            self.wake.all();
+        }
+    }
+
+    /// It is cut off: what the reader was not told yet is void, and it waits for a total.
+    pub(crate) fn cut_off(&mut self, reason: Reason, evidence: &str) {
+        if self.is_group() && matches!(self.stage, Stage::In) {
+            self.news.clear();
+            self.missed = None;
+            self.awaited = None;
+            self.await_reconnected(reason, "it is back after it was cut off");
+            if self.told.role != Some(Role::Disconnected) {
+                self.news.push_back(News::Disconnected(reason, evidence.into()));
+            }
+        }
+        self.wake.all();
+    }
+
+    /// Its session is gone; it asks for a place in the next one.
+    pub(crate) fn start_anew(&mut self, evidence: &str) {
+        self.cut_off(Reason::SessionLost, evidence);
+        self.awaited = Some(match self.awaited.take() {
+            Some(first @ Awaited { event: Event::Joined, .. }) => first,
+            _ => Awaited {
+                event: Event::Reconnected,
+                reason: Reason::SessionLost,
+                evidence: format!("it joined again at the tail, since {evidence}"),
+            },
+        });
+        self.entry = None;
+        self.stage = Stage::Asked;
+        self.standing = None;
+        (self.standing_version, self.version) = (Version(0), Version(0));
+        self.early.clear();
+        self.members.clear();
+    }
+
+    /// It ends here, for this reason.
+    pub(crate) fn end(&mut self, error: Error, reason: Reason) {
+        if matches!(self.stage, Stage::Left | Stage::Ended(_)) {
+            return;
+        }
+        if self.is_group() {
+            self.news.clear();
+            self.news.push_back(News::Closed(reason, error.to_string()));
+        }
+        self.stage = Stage::Ended(error);
+        self.wake.all();
+    }
+
+    /// It was left by its own call.
+    pub(crate) fn left(&mut self) {
+        if matches!(self.stage, Stage::Ended(_)) {
+            return;
+        }
+        self.stage = Stage::Left;
+        if self.is_group() {
+            self.news.clear();
+            self.news.push_back(News::Left);
+        }
+        self.wake.all();
+    }
+
+    /// Whether the reader has been told the last there is.
+    pub(crate) fn told_last(&self) -> bool {
+        self.told.last
+    }
+
+    /// The next thing for the reader, made now. `acts` is whether the session may act, `remaining` how long yet.
+    pub(crate) fn advisory(&mut self, acts: bool, remaining: Duration) -> Option<Advisory> {
+        let news = self.news.pop_front()?;
+        let mut advisory = self.blank(remaining);
+        match news {
+            News::Total(total, awaited) => self.say_total(&mut advisory, &total, awaited),
+            News::Change(change) => self.say_change(&mut advisory, &change),
+            News::Unavailable(evidence) => {
+                advisory.reason = Reason::ServiceSilent;
+                advisory.evidence = evidence;
+            }
+            News::Disconnected(reason, evidence) => {
+                self.say_cut_off(&mut advisory, Event::Disconnected, reason, evidence);
+            }
+            News::Left => {
+                advisory.event = Event::Left;
+                advisory.form = Form::Change;
+                advisory.reason = Reason::Leave;
+                advisory.evidence = "it left by its own call".into();
+                (advisory.ordinal, advisory.role) = (None, None);
+                (advisory.token, advisory.remaining) = (None, None);
+                self.told.last = true;
+            }
+            News::Closed(reason, evidence) => {
+                self.say_cut_off(&mut advisory, Event::Closed, reason, evidence);
+                self.told.last = true;
+            }
+        }
+        if !acts {
+            advisory.token = None;
+        }
+        self.told.ordinal = advisory.ordinal;
+        self.told.role = advisory.role;
+        self.told.token = advisory.token;
+        self.told.view = advisory.view;
+        self.told.holder_token = advisory.holder_token;
+        Some(advisory)
+    }
+
+    /// An advisory in which nothing has changed yet.
+    fn blank(&self, remaining: Duration) -> Advisory {
+        Advisory {
+            time_ms: clock::wall_ms(),
+            group: self.join.group.clone(),
+            event: Event::Unavailable,
+            form: Form::Unavailable,
+            name: self.join.name.clone(),
+            view: self.told.view,
+            ordinal: self.told.ordinal,
+            previous: self.told.ordinal,
+            role: self.told.role,
+            token: self.told.token,
+            holder_token: self.told.holder_token,
+            reason: Reason::Join,
+            evidence: String::new(),
+            remaining: Some(remaining),
+            members: Vec::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    fn say_total(&self, advisory: &mut Advisory, total: &Total, awaited: Awaited) {
+        advisory.event = awaited.event;
+        advisory.form = Form::Total;
+        advisory.reason = awaited.reason;
+        advisory.evidence = awaited.evidence;
+        advisory.view = total.view;
+        advisory.holder_token = total.holder_token;
+        advisory.members.clone_from(&total.members);
+        stand(advisory, &total.place);
+    }
+
+    fn say_change(&self, advisory: &mut Advisory, change: &Change) {
+        let own = change.changed.iter().find(|changed| Some(changed.entry) == self.entry);
+        advisory.event = self.event_of(change, own);
+        advisory.form = Form::Change;
+        advisory.reason = change.reason.into();
+        advisory.evidence.clone_from(&change.evidence);
+        advisory.view = change.view;
+        advisory.holder_token = change.holder_token;
+        if let Some(place) = own.and_then(|changed| changed.after) {
+            stand(advisory, &place);
+        }
+        let sees_all = self.sees_all();
+        let seen = change.changed.iter().filter(|c| sees_all || Some(c.entry) == self.entry);
+        advisory.changed = seen.map(|changed| step(changed, change.reason)).collect();
+    }
+
+    fn event_of(&self, change: &Change, own: Option<&Changed>) -> Event {
+        let Some(after) = own.and_then(|changed| changed.after) else { return Event::Changed };
+        let was = self.told.role == Some(Role::Active);
+        match (was, after.role == Role::Active) {
+            (false, true) => Event::Active,
+            (true, false) => Event::Standby,
+            (true, true) if change.reason == Logged::Renewed => Event::Renewed,
+            _ => Event::Changed,
+        }
+    }
+
+    fn say_cut_off(&self, advisory: &mut Advisory, event: Event, reason: Reason, evidence: String) {
+        advisory.event = event;
+        advisory.reason = reason;
+        advisory.evidence = evidence;
+        advisory.ordinal = match self.join.kind {
+            MemberKind::Observer => None,
+            _ => Some(CUT_OFF),
+        };
+        advisory.role = Some(Role::Disconnected);
+        advisory.token = None;
+        advisory.remaining = Some(Duration::ZERO);
+    }
+}
+
+impl PartialOrd for Need {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Need {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (*self == Self::Total).cmp(&(*other == Self::Total))
+    }
+}
+
+fn stand(advisory: &mut Advisory, place: &Standing) {
+    advisory.ordinal = advisory::number(place);
+    advisory.role = Some(place.role);
+    advisory.token = match place.role {
+        Role::Active => place.seat.map(|seat| seat.token),
+        _ => None,
+    };
+}
+
+fn step(changed: &Changed, reason: Logged) -> Step {
+    Step {
+        entry: changed.entry,
+        session: changed.session,
+        name: changed.name.clone(),
+        kind: changed.kind,
+        before: changed.before,
+        after: changed.after,
+        cut_off: changed.after.is_none() && matches!(reason, Logged::Expired | Logged::Disconnect),
+        metadata: changed.metadata.clone(),
+    }
+}
+
+fn gap(missed: u64) -> Awaited {
+    let evidence = match missed {
+        0 => "changes of the group were missed".into(),
+        1 => "one change of the group was missed".into(),
+        n => format!("{n} changes of the group were missed"),
+    };
+    Awaited { event: Event::Gap, reason: Reason::ChangesMissed, evidence }
+}

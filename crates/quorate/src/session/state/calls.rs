@@ -1,0 +1,305 @@
+//! The calls of a session: each keeps its number until it is answered (RULES R21).
+
+use super::{Answer, Call, PlaceKey, Purpose, State, malformed};
+use crate::advisory::Reason;
+use crate::error::{Code, Error};
+use crate::proto;
+use crate::session::place::{Need, Place, Stage, Wake};
+use crate::wire;
+use quorate_core::id::{Name, RequestId, SessionId, Token};
+use quorate_core::state_machine::{Join, Op, Total};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+impl State {
+    pub(super) fn ask(&mut self, op: Op, purpose: Purpose) -> RequestId {
+        self.last_request = RequestId(self.last_request.0 + 1);
+        let mut call = Call { op, purpose };
+        if self.lapsed {
+            call.fail(self.wait_lost(call.op_name()));
+        }
+        self.calls.insert(self.last_request, call);
+        self.unsent.insert(self.last_request);
+        self.dirty = true;
+        self.last_request
+    }
+
+    /// Asks for a place.
+    ///
+    /// # Errors
+    /// The session is over or is being closed.
+    pub(crate) fn join(&mut self, join: Join) -> Result<(PlaceKey, Arc<Wake>), Error> {
+        if let Some(error) = &self.over {
+            return Err(error.clone());
+        }
+        if let (Some(why), Some(known)) = (&self.closing, self.known) {
+            return Err(Error::Closed { session: known.id, why: why.clone() });
+        }
+        self.last_place += 1;
+        let key = PlaceKey(self.last_place);
+        let place = Place::new(join.clone());
+        let wake = Arc::clone(&place.wake);
+        self.places.insert(key, place);
+        self.ask(Op::Join(join), Purpose::Join(key));
+        Ok((key, wake))
+    }
+
+    /// Gives a place up by the user's word: its holder has stopped.
+    pub(crate) fn release(&mut self, key: PlaceKey, answer: Answer<()>) {
+        let Some(place) = self.places.get_mut(&key) else {
+            return resolve(answer, Ok(()));
+        };
+        place.stopped = true;
+        match (&place.stage, place.entry) {
+            (Stage::Asked, _) => {
+                place.unwanted = true;
+                resolve(answer, Ok(()));
+            }
+            (Stage::In, Some(entry)) => {
+                place.stage = Stage::Leaving;
+                self.ask(Op::Release { entry }, Purpose::Release(key, answer));
+            }
+            (Stage::Ended(Error::Closed { .. }), _) => resolve(answer, Ok(())),
+            (Stage::Ended(error), _) => resolve(answer, Err(error.clone())),
+            _ => resolve(answer, Ok(())),
+        }
+        self.stop_if_all_have();
+    }
+
+    /// Nobody wants the place any more: gives it up in the background, whatever it turns out to be.
+    pub(crate) fn abandon(&mut self, key: PlaceKey) {
+        let Some(place) = self.places.get_mut(&key) else { return };
+        place.unwanted = true;
+        place.stopped = true;
+        match place.stage {
+            Stage::Left | Stage::Ended(_) => {
+                self.forget(key);
+            }
+            _ => self.give_up(key),
+        }
+        self.stop_if_all_have();
+    }
+
+    /// A cancel that races its grant is answered with the grant, and then released (RULES R16).
+    fn give_up(&mut self, key: PlaceKey) {
+        let Some(place) = self.places.get_mut(&key) else { return };
+        let (Stage::In, Some(entry)) = (&place.stage, place.entry) else { return };
+        let seated = place.seat().is_some() || place.standing().is_none();
+        place.stage = Stage::Leaving;
+        if seated || place.is_group() {
+            self.ask(Op::Release { entry }, Purpose::Release(key, None));
+        } else {
+            self.ask(Op::Cancel { entry }, Purpose::Cancel(key));
+        }
+    }
+
+    pub(super) fn give_up_unwanted(&mut self) {
+        let unwanted: Vec<PlaceKey> =
+            self.places.iter().filter(|(_, place)| place.unwanted).map(|(key, _)| *key).collect();
+        unwanted.into_iter().for_each(|key| self.give_up(key));
+    }
+
+    /// Changes what the others are told of a member.
+    pub(crate) fn describe(
+        &mut self,
+        key: PlaceKey,
+        metadata: BTreeMap<String, String>,
+        answer: oneshot::Sender<Result<(), Error>>,
+    ) {
+        let Some(place) = self.places.get_mut(&key) else {
+            return resolve(Some(answer), Err(Error::Ended));
+        };
+        place.join.metadata.clone_from(&metadata);
+        match (&place.stage, place.entry) {
+            (Stage::Asked, _) => resolve(Some(answer), Ok(())),
+            (Stage::In, Some(entry)) => {
+                self.ask(Op::Describe { entry, metadata }, Purpose::Describe(Some(answer)));
+            }
+            (Stage::Ended(error), _) => resolve(Some(answer), Err(error.clone())),
+            _ => resolve(Some(answer), Err(Error::Ended)),
+        }
+    }
+
+    /// Ends the session by its program's word.
+    pub(crate) fn end(&mut self, answer: Answer<()>) {
+        if let Some(error) = self.over.clone() {
+            let done = matches!(error, Error::Ended | Error::Closed { .. });
+            return resolve(answer, if done { Ok(()) } else { Err(error) });
+        }
+        self.retiring = true;
+        self.dirty = true;
+        for place in self.places.values_mut() {
+            place.stopped = true;
+        }
+        let ending = self.calls.values_mut().find_map(|call| match &mut call.purpose {
+            Purpose::End(answers) => Some(answers),
+            _ => None,
+        });
+        match ending {
+            Some(answers) => answers.extend(answer),
+            None => {
+                self.ask(Op::End, Purpose::End(answer.into_iter().collect()));
+            }
+        }
+    }
+
+    /// Nobody uses the session any more.
+    pub(crate) fn retire(&mut self) {
+        if self.known.is_none() {
+            self.finish(Error::Ended);
+            return;
+        }
+        self.end(None);
+    }
+
+    /// Nobody waits for a session that is retiring: it is left to its lease if it cannot be ended.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let ending = |call: &Call| matches!(&call.purpose, Purpose::End(answers) if !answers.is_empty());
+        self.retiring && self.lapsed && !self.calls.values().any(ending)
+    }
+
+    pub(super) fn answered(&mut self, request: RequestId, reply: proto::answer::Reply) -> Result<(), Error> {
+        use proto::answer::Reply;
+        if let Reply::Refused(refusal) = &reply {
+            if refusal.code() == Code::NoSession {
+                self.ended(Reason::SessionLost, &refusal.message);
+                return Ok(());
+            }
+        }
+        let Some(call) = self.calls.remove(&request) else { return Ok(()) };
+        self.unsent.remove(&request);
+        match (call.purpose, reply) {
+            (Purpose::Join(key), Reply::Joined(total)) => {
+                self.joined(key, wire::from_total(total).map_err(malformed)?);
+            }
+            (Purpose::Join(key), Reply::Refused(refusal)) => self.join_refused(key, &refusal),
+            (Purpose::Cancel(key), Reply::Granted(_)) => {
+                if let Some(entry) = self.places.get(&key).and_then(|place| place.entry) {
+                    self.ask(Op::Release { entry }, Purpose::Release(key, None));
+                }
+            }
+            (Purpose::Cancel(key), _) => self.forget(key),
+            (Purpose::Release(key, answer), reply) => self.released(key, answer, reply),
+            (Purpose::Describe(answer), Reply::Refused(refusal)) => {
+                resolve(answer, Err(refused(&refusal, None)));
+            }
+            (Purpose::Describe(answer), _) => resolve(answer, Ok(())),
+            (Purpose::End(answers), _) => {
+                answers.into_iter().for_each(|answer| resolve(Some(answer), Ok(())));
+                self.finish_by_own_call();
+            }
+            (Purpose::Join(_), _) => return Err(Error::Protocol("no answer to a join".into())),
+        }
+        Ok(())
+    }
+
+    fn joined(&mut self, key: PlaceKey, total: Total) {
+        let entry = total.entry;
+        let Some(place) = self.places.get_mut(&key) else { return };
+        if !matches!(place.stage, Stage::Asked) {
+            return; // It was ended while it was asked for, and its session with it.
+        }
+        self.by_entry.insert(entry, key);
+        if place.joined(total) == Need::Total {
+            self.resyncs.push(entry);
+        }
+        if place.unwanted {
+            self.give_up(key);
+        }
+    }
+
+    fn join_refused(&mut self, key: PlaceKey, refusal: &proto::Refusal) {
+        let Some(place) = self.places.get_mut(&key) else { return };
+        let name = place.join.group.clone();
+        let unwanted = place.unwanted;
+        place.end(refused(refusal, Some(&name)), Reason::Refused);
+        if unwanted {
+            self.forget(key);
+        }
+    }
+
+    fn released(&mut self, key: PlaceKey, answer: Answer<()>, reply: proto::answer::Reply) {
+        if let Some(place) = self.places.get_mut(&key) {
+            place.left();
+            if let Some(entry) = place.entry {
+                self.by_entry.remove(&entry);
+            }
+            if !place.is_group() || place.unwanted {
+                self.places.remove(&key);
+            }
+        }
+        match reply {
+            proto::answer::Reply::Refused(refusal) => resolve(answer, Err(refused(&refusal, None))),
+            _ => resolve(answer, Ok(())),
+        }
+    }
+
+    /// Forgets a place whose handle is gone.
+    pub(super) fn forget(&mut self, key: PlaceKey) {
+        if let Some(place) = self.places.remove(&key) {
+            if let Some(entry) = place.entry {
+                self.by_entry.remove(&entry);
+            }
+            place.wake.all();
+        }
+    }
+}
+
+impl Call {
+    pub(super) fn op_name(&self) -> String {
+        match &self.op {
+            Op::Join(join) => format!("joining {}", join.group),
+            Op::Release { .. } => "a release".into(),
+            Op::Cancel { .. } => "a cancel".into(),
+            Op::Describe { .. } => "a description".into(),
+            Op::End => "the end of the session".into(),
+        }
+    }
+
+    /// Tells whoever waits that the wait is over; the call itself stays.
+    pub(super) fn fail(&mut self, error: Error) {
+        match &mut self.purpose {
+            Purpose::Release(_, answer) | Purpose::Describe(answer) => resolve(answer.take(), Err(error)),
+            Purpose::End(answers) => {
+                answers.drain(..).for_each(|answer| resolve(Some(answer), Err(error.clone())));
+            }
+            Purpose::Join(_) | Purpose::Cancel(_) => {}
+        }
+    }
+
+    /// The session is gone: what was to be given up is, the rest was not done as far as is known.
+    pub(super) fn lose(&mut self, error: &Error) {
+        match &mut self.purpose {
+            Purpose::Release(_, answer) => resolve(answer.take(), Ok(())),
+            Purpose::End(answers) => answers.drain(..).for_each(|answer| resolve(Some(answer), Ok(()))),
+            _ => self.fail(error.clone()),
+        }
+    }
+}
+
+fn resolve<T>(answer: Answer<T>, result: Result<T, Error>) {
+    if let Some(answer) = answer {
+        // The asker may have gone; then nobody is to be told.
+        let _ = answer.send(result);
+    }
+}
+
+/// A refusal as an error; `name` is what was asked for.
+pub(crate) fn refused(refusal: &proto::Refusal, name: Option<&Name>) -> Error {
+    let message = refusal.message.clone();
+    match (refusal.code(), name) {
+        (Code::Busy, Some(name)) => {
+            let holder = refusal.holder.clone().unwrap_or_default();
+            let token = holder.seat.map(|seat| Token(seat.token)).filter(|token| token.0 > 0);
+            let (holder, session) = (holder.name, SessionId(holder.session));
+            Error::Busy { name: name.clone(), holder, session, token, message }
+        }
+        (Code::LeaseTooShort, _) => {
+            let floor = Duration::from_millis(refusal.floor_ms.unwrap_or(0));
+            Error::LeaseTooShort { floor, message }
+        }
+        (code, _) => Error::Refused { code, message },
+    }
+}

@@ -1,0 +1,3 @@
+//! The client library against a whole service in this process.
+
+mod lock;
