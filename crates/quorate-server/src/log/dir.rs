@@ -50,7 +50,11 @@ pub enum DirError {
         source: io::Error,
     },
     /// Another server runs on it.
-    #[error("{} is in use by {}: stop that server, or give this one another directory", path.display(), holder(*pid))]
+    #[error(
+        "{} is in use by {}: stop that server, or give this one another directory",
+        path.display(),
+        holder(*pid)
+    )]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -58,7 +62,11 @@ pub enum DirError {
         pid: Option<u32>,
     },
     /// A newer release has written it.
-    #[error("{} has format {found}, this release reads up to {FORMAT}: start the release that wrote it, or a later one", path.display())]
+    #[error(
+        "{} has format {found}, this release reads up to {FORMAT}: \
+         start the release that wrote it, or a later one",
+        path.display()
+    )]
     Newer {
         /// The directory.
         path: PathBuf,
@@ -66,7 +74,11 @@ pub enum DirError {
         found: u32,
     },
     /// It is not empty, and not ours.
-    #[error("{} holds {entry:?} and is not a data directory of quorate: give an empty or a new one", path.display())]
+    #[error(
+        "{} holds {entry:?} and is not a data directory of quorate: \
+         give an empty or a new one",
+        path.display()
+    )]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -74,7 +86,11 @@ pub enum DirError {
         entry: String,
     },
     /// Its format file does not read.
-    #[error("{} does not name a format, it says {text:?}: the directory is damaged, restore it from a backup", path.display())]
+    #[error(
+        "{} does not name a format, it says {text:?}: \
+         the directory is damaged, restore it from a backup",
+        path.display()
+    )]
     Format {
         /// The format file.
         path: PathBuf,
@@ -82,7 +98,11 @@ pub enum DirError {
         text: String,
     },
     /// It was set up, but its log is gone.
-    #[error("{} has been set up, but its log {LOG_FILE} is gone: restore it, or join the cluster as a new node with an empty directory", path.display())]
+    #[error(
+        "{} has been set up, but its log {LOG_FILE} is gone: \
+         restore it, or join the cluster as a new node with an empty directory",
+        path.display()
+    )]
     Lost {
         /// The directory.
         path: PathBuf,

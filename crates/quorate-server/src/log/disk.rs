@@ -80,7 +80,8 @@ pub enum OpenError {
     },
     /// Its tables were written by a newer release.
     #[error(
-        "the log {file} has table format {found}, this release reads {TABLES}: start the release that wrote it"
+        "the log {file} has table format {found}, this release reads {TABLES}: \
+         start the release that wrote it"
     )]
     Tables {
         /// The file.

@@ -11,14 +11,14 @@
 //! | [`engine`] | a node: propose, confirm, read, watch, stop |
 //! | [`options`] | how it runs |
 //! | [`feed`] | everything applied, in log order |
-//! | [`machine`] | applies and compacts |
+//! | `machine` | applies and compacts |
 //! | [`store`] | the tail in memory, the queue, the writer's thread |
-//! | [`disk`] | the tables and transactions |
+//! | `disk` | the tables and transactions |
 //! | [`record`] | the bytes |
 //! | [`dir`] | the data directory |
 //! | [`health`], [`counters`] | whether the disk may be trusted, and how fast it is |
 //! | [`network`] | messages between nodes |
-//! | [`types`], [`storage`] | our words in the library's, and its questions to the store |
+//! | `types`, `storage` | our words in the library's, and its questions to the store |
 //!
 //! A proposal's way: `propose` hands it to the library's task, which gives it a position and appends it
 //! to the store: in memory at once, on disk with the writer's next transaction. The writer reports it

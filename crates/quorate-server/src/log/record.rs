@@ -18,7 +18,7 @@
 //! | 3 membership | position, then members |
 //! | 4 ballot | term, node, one byte: 1 if a quorum granted it |
 //! | 5 mark | position |
-//! | 6 snapshot | optional position of the last entry, optional position of the membership, members, state length (8), state CRC-32 (4) |
+//! | 6 snapshot | last entry, membership (optional positions), members, length and CRC-32 (4) of the state |
 //!
 //! Integers are little-endian and have eight bytes where nothing else is said. A position is term
 //! and index. An optional position is one byte, 0 or 1, and the position if it is 1. Members are:
