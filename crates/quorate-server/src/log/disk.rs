@@ -39,8 +39,8 @@ pub(super) const PART_BYTES: usize = 1 << 20;
 /// it bounds what a transaction holds back before it writes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// How many purged values one commit removes. At one value a commit are added, so the removal
-/// keeps up; each costs about a microsecond.
+/// How many purged values one commit removes. A commit adds one value, so any number above one keeps
+/// up; a larger one makes the commits after a compaction slower, a smaller one the file larger.
 const PURGE_STEP: usize = 64;
 
 /// A change to the disk, in the order of the queue.

@@ -20,8 +20,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many entries are applied under one lock. At a few microseconds each a reader waits less than
-/// a millisecond; a smaller batch makes the feed's listener wake more often.
+/// How many entries are applied under one lock. More makes readers wait longer, fewer wakes the feed's
+/// listener more often.
 const BATCH_MAX: usize = 256;
 
 /// The replicated state as readers see it. Clones share it.
