@@ -1,4 +1,7 @@
-//! The bytes of proposals and snapshots. Postcard (a compact, stable format) behind a version byte.
+//! The bytes of proposals and snapshots, each behind a version byte.
+//!
+//! A proposal is postcard: compact, and written once for each command. A snapshot is CBOR (RFC 8949) with
+//! its fields named, so a later version reads an older one, its new fields taking their defaults.
 //!
 //! A proposal's bytes stay readable for ever: new commands go at the end of their enum, and a command
 //! that is in use keeps its fields. The tests pin the bytes of every command.
@@ -7,7 +10,6 @@ use super::{Proposal, StateMachine};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of a proposal's bytes.
@@ -48,7 +50,8 @@ impl core::error::Error for CodecError {}
 
 /// The bytes of a proposal.
 pub fn encode(proposal: &Proposal) -> Vec<u8> {
-    write(PROPOSAL_VERSION, proposal)
+    let bytes = alloc::vec![PROPOSAL_VERSION];
+    postcard::to_extend(proposal, bytes).expect("plain data can always be written")
 }
 
 /// Reads a proposal.
@@ -62,7 +65,9 @@ pub fn decode(bytes: &[u8]) -> Result<Proposal, CodecError> {
 impl StateMachine {
     /// All of the state as bytes.
     pub fn to_snapshot(&self) -> Vec<u8> {
-        write(SNAPSHOT_VERSION, self)
+        let mut bytes = alloc::vec![SNAPSHOT_VERSION];
+        ciborium::into_writer(self, &mut bytes).expect("plain data can always be written");
+        bytes
     }
 
     /// The state from the bytes of a snapshot.
@@ -70,23 +75,30 @@ impl StateMachine {
     /// # Errors
     /// [`CodecError`] says what is wrong with the bytes.
     pub fn from_snapshot(bytes: &[u8]) -> Result<Self, CodecError> {
-        read(SNAPSHOT_VERSION, bytes)
+        let mut body = body(SNAPSHOT_VERSION, bytes)?;
+        let state = ciborium::from_reader(&mut body).map_err(malformed)?;
+        whole(state, body)
     }
-}
-
-fn write<T: Serialize>(version: u8, value: &T) -> Vec<u8> {
-    postcard::to_extend(value, alloc::vec![version]).expect("plain data can always be written")
 }
 
 fn read<T: DeserializeOwned>(known: u8, bytes: &[u8]) -> Result<T, CodecError> {
+    let (value, rest) = postcard::take_from_bytes(body(known, bytes)?).map_err(malformed)?;
+    whole(value, rest)
+}
+
+/// What follows the version byte.
+fn body(known: u8, bytes: &[u8]) -> Result<&[u8], CodecError> {
     let (found, body) = bytes.split_first().ok_or(CodecError::Empty)?;
-    if *found != known {
-        return Err(CodecError::Version { found: *found, known });
+    if *found == known { Ok(body) } else { Err(CodecError::Version { found: *found, known }) }
+}
+
+fn whole<T>(value: T, rest: &[u8]) -> Result<T, CodecError> {
+    match rest.len() {
+        0 => Ok(value),
+        more => Err(CodecError::Malformed(alloc::format!("{more} bytes too many"))),
     }
-    let (value, rest) = postcard::take_from_bytes(body).map_err(|e| CodecError::Malformed(e.to_string()))?;
-    if rest.is_empty() {
-        Ok(value)
-    } else {
-        Err(CodecError::Malformed(alloc::format!("{} bytes too many", rest.len())))
-    }
+}
+
+fn malformed(error: impl fmt::Display) -> CodecError {
+    CodecError::Malformed(error.to_string())
 }

@@ -130,3 +130,41 @@ fn a_snapshot_and_the_tail_equal_the_whole_log() {
     }
     assert_eq!(restored, log.machine);
 }
+
+/// A small state with something of everything.
+fn state() -> StateMachine {
+    let mut log = Log::founded();
+    let (one, two) = (log.open(1), log.open_with(2, OnDisconnect::Release));
+    let metadata = [("zone".to_string(), "a".to_string())].into();
+    let policy = PolicyWish { seats: Some(1), ..PolicyWish::default() };
+    log.join(one, Join { metadata, policy, ..Log::join_op("g", Face::Group) });
+    log.join(two, Join { kind: MemberKind::Observer, ..Log::join_op("g", Face::Group) });
+    log.acquire(one, "orders");
+    log.acquire(two, "orders");
+    let left = log.acquire(two, "left").entry;
+    log.release(two, left);
+    let op = ToolOp::CloseSession { session: two, why: "maintenance".into() };
+    log.apply(Command::Tool { client: ClientId(1), op });
+    log.machine
+}
+
+#[test]
+fn the_first_snapshot_format_is_read_for_ever() {
+    let stored = include_str!("snapshot_1.txt").trim();
+    let bytes: Vec<u8> =
+        (0..stored.len()).step_by(2).map(|at| u8::from_str_radix(&stored[at..at + 2], 16).unwrap()).collect();
+    let read = StateMachine::from_snapshot(&bytes).unwrap();
+    let expected = state();
+    assert_eq!(read, expected, "what an older version stored means something else now");
+    assert_eq!(read.last_token(), expected.last_token());
+    assert_eq!(StateMachine::from_snapshot(&read.to_snapshot()).unwrap(), read);
+}
+
+#[test]
+fn a_cut_or_longer_snapshot_is_damaged() {
+    let bytes = state().to_snapshot();
+    for cut in [0, 1, 2, bytes.len() / 2, bytes.len() - 1] {
+        assert!(StateMachine::from_snapshot(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    assert!(StateMachine::from_snapshot(&[&bytes[..], &[0]].concat()).is_err());
+}
