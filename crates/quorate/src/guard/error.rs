@@ -1,6 +1,7 @@
 //! Why a guard let nobody in. Each text says what happened, what is still protected and what to do.
 
 use super::{Blocker, FenceRefusal, Name, SeatNo, rfc3339};
+use quorate_core::time::Span;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +37,7 @@ pub enum GuardError {
 
     /// Somebody else is inside and did not leave in time. The floor has been raised: if this token is the
     /// greater one, the other can end its write but not enter again. Try again, or end the other.
-    #[error("{blocker}, and did not leave within {waited:?}; no older token can enter meanwhile")]
+    #[error("{blocker}, and did not leave within {}; no older token can enter meanwhile", span(waited))]
     Held {
         /// Who is inside.
         blocker: Box<Blocker>,
@@ -100,8 +101,8 @@ pub enum GuardError {
 
     /// The state cannot be understood: its checksum or its form is wrong (RULES R34). Nothing is admitted.
     #[error(
-        "the guard's state {} is damaged ({what}): nothing is admitted until an undamaged one is put back, or \
-         it is founded again with a floor (`quorate guard reset --all --floor TOKEN`, with the last token \
+        "the guard's state {} is damaged ({what}): nothing is admitted until an undamaged one is put back, \
+         or it is founded again with a floor (`quorate guard reset --all --floor TOKEN`, with the last token \
          that the cluster gave out)",
         path.display()
     )]
@@ -130,10 +131,11 @@ pub enum GuardError {
     /// Another process has had the state's short lock for long; it was probably stopped in the middle.
     /// Nothing is admitted until it goes on or ends. Its death harms nothing.
     #[error(
-        "another process{} has had the guard's state {} locked for {waited:?}, which takes milliseconds: \
+        "another process{} has had the guard's state {} locked for {}, which takes milliseconds: \
          let it go on, or end it",
         Pids(.pids),
-        path.display()
+        path.display(),
+        span(waited)
     )]
     StateBusy {
         /// The state.
@@ -179,16 +181,9 @@ impl GuardError {
         matches!(self, Self::Refused { .. } | Self::SeatNotKeyed { .. })
     }
 
-    pub(super) fn io(
-        doing: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io {
-            doing,
-            path,
-            source,
-        }
+        move |source| Self::Io { doing, path, source }
     }
 }
 
@@ -198,14 +193,7 @@ struct Sentence<'a>(&'a FenceRefusal, &'a Name);
 impl fmt::Display for Sentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self(
-                FenceRefusal::Older {
-                    offered,
-                    highest,
-                    accepted_at,
-                },
-                resource,
-            ) => write!(
+            Self(FenceRefusal::Older { offered, highest, accepted_at }, resource) => write!(
                 f,
                 "token {offered} is older than {highest}, which {resource} accepted at {}",
                 rfc3339(*accepted_at)
@@ -213,6 +201,10 @@ impl fmt::Display for Sentence<'_> {
             Self(refusal, resource) => write!(f, "{resource}: {refusal}"),
         }
     }
+}
+
+fn span(duration: &Duration) -> Span {
+    Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 struct Pids<'a>(&'a [u32]);

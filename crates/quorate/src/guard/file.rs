@@ -17,9 +17,8 @@ use super::scope::{self, Scope};
 use super::state::RESOURCES_MAX;
 use super::store::{Create, Session, Store};
 use super::{
-    Accepted, Blocker, FenceRefusal, Floor, Guard, GuardError, Hold, Holder, Mark, Name, Notice,
-    Offer, Permit, Process, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms,
-    Token,
+    Accepted, Blocker, FenceRefusal, Floor, Guard, GuardError, Hold, Holder, Mark, Name, Notice, Offer,
+    Permit, Process, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms, Token,
 };
 use crate::guard::report::now;
 use std::path::Path;
@@ -29,6 +28,10 @@ use std::time::{Duration, Instant};
 
 /// How often a waiter looks whether it has become the older one.
 const RECHECK: Duration = Duration::from_millis(250);
+
+/// How often a waiter looks who is inside. To find a holder that left no record takes a look at every
+/// process of the machine.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A guard whose state is a file. Cheap to make; every call reads the file anew, so any number of processes
 /// may use one state. See the [module](super) for what it promises.
@@ -61,20 +64,13 @@ pub enum SeatKeys {
 
 impl Default for FileOptions {
     fn default() -> Self {
-        Self {
-            seats: SeatKeys::Whole,
-            create: true,
-        }
+        Self { seats: SeatKeys::Whole, create: true }
     }
 }
 
 impl FileOptions {
     fn create(self) -> Create {
-        if self.create {
-            Create::IfAbsent
-        } else {
-            Create::Never
-        }
+        if self.create { Create::IfAbsent } else { Create::Never }
     }
 }
 
@@ -86,10 +82,7 @@ impl FileGuard {
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self, GuardError> {
         let store = Store::new(path.as_ref(), options.create())?;
         store.begin()?;
-        Ok(Self {
-            store,
-            seats: options.seats,
-        })
+        Ok(Self { store, seats: options.seats })
     }
 
     /// Takes over a state that [`open`](Self::open) refuses, or all floors of one that it does not, by an
@@ -100,17 +93,9 @@ impl FileGuard {
     ///
     /// # Errors
     /// [`GuardError`]; nothing was changed then.
-    pub fn reset_all(
-        path: impl AsRef<Path>,
-        options: FileOptions,
-        reset: Reset,
-    ) -> Result<Self, GuardError> {
+    pub fn reset_all(path: impl AsRef<Path>, options: FileOptions, reset: Reset) -> Result<Self, GuardError> {
         let store = Store::new(path.as_ref(), options.create())?;
-        let base = reset.floor.map(|token| Mark {
-            token,
-            cluster: reset.cluster,
-            at: now(),
-        });
+        let base = reset.floor.map(|token| Mark { token, cluster: reset.cluster, at: now() });
         let mut session = store.refound(base)?;
         let from = session.state.highest();
         let raise = |mark: Mark| Mark {
@@ -121,20 +106,14 @@ impl FileGuard {
         let state = &mut session.state;
         state.base = raise(state.base);
         for floor in state.floors.values_mut() {
-            let seats: Vec<_> = floor
-                .seats()
-                .map(|(seat, mark)| (seat, raise(mark)))
-                .collect();
+            let seats: Vec<_> = floor.seats().map(|(seat, mark)| (seat, raise(mark))).collect();
             *floor = Floor::of(raise(floor.base()), seats);
         }
         let to = state.highest();
         state.note_reset(reset_line(None, from, to, reset.why));
         session.write()?;
         drop(session);
-        Ok(Self {
-            store,
-            seats: options.seats,
-        })
+        Ok(Self { store, seats: options.seats })
     }
 
     /// The state's file, with links resolved.
@@ -144,10 +123,7 @@ impl FileGuard {
 
     fn check_seat(&self, resource: &Name, seat: SeatNo) -> Result<(), GuardError> {
         if self.seats == SeatKeys::Whole && seat != SeatNo(0) {
-            return Err(GuardError::SeatNotKeyed {
-                resource: resource.clone(),
-                seat,
-            });
+            return Err(GuardError::SeatNotKeyed { resource: resource.clone(), seat });
         }
         Ok(())
     }
@@ -162,9 +138,7 @@ impl FileGuard {
         let mut session = self.store.begin()?;
         let mut floor = session.state.floor(resource);
         let decided = match highest_issued {
-            Some(highest_issued) => offer
-                .within(highest_issued)
-                .and_then(|offer| floor.admit(offer)),
+            Some(highest_issued) => offer.within(highest_issued).and_then(|offer| floor.admit(offer)),
             None => floor.admit(offer),
         };
         let accepted = match decided {
@@ -197,10 +171,7 @@ impl FileGuard {
             pid: std::process::id(),
         };
         RefusalFile::at(&self.store).push(resource, refused);
-        GuardError::Refused {
-            resource: resource.clone(),
-            refusal,
-        }
+        GuardError::Refused { resource: resource.clone(), refusal }
     }
 
     fn open_scope(&self, resource: &Name, seat: SeatNo) -> Result<Scope, GuardError> {
@@ -233,12 +204,7 @@ fn reset_line(resource: Option<Name>, from: Token, to: Token, why: String) -> Re
 }
 
 impl Guard for FileGuard {
-    fn enter_on(
-        &self,
-        resource: &Name,
-        offer: Offer,
-        mut terms: Terms<'_>,
-    ) -> Result<Permit, GuardError> {
+    fn enter_on(&self, resource: &Name, offer: Offer, mut terms: Terms<'_>) -> Result<Permit, GuardError> {
         self.check_seat(resource, offer.seat)?;
         let mut scope = self.open_scope(resource, offer.seat)?;
         if !scope.try_lock()? {
@@ -256,11 +222,7 @@ impl Guard for FileGuard {
             left: false,
             command: None,
         })?;
-        Ok(Permit {
-            resource: resource.clone(),
-            accepted,
-            hold: Hold::File(scope),
-        })
+        Ok(Permit { resource: resource.clone(), accepted, hold: Hold::File(scope) })
     }
 
     fn admit(
@@ -287,10 +249,7 @@ impl Guard for FileGuard {
             holders: holders.remove(&resource).unwrap_or_default(),
             resource,
         });
-        Ok(Report {
-            resources: resources.collect(),
-            resets: session.state.resets.iter().cloned().collect(),
-        })
+        Ok(Report { resources: resources.collect(), resets: session.state.resets.iter().cloned().collect() })
     }
 
     fn reset(&self, resource: &Name, reset: Reset) -> Result<Floor, GuardError> {
@@ -298,12 +257,7 @@ impl Guard for FileGuard {
         check_room(&self.store, &session, resource)?;
         let old = session.state.floor(resource);
         let new = reset.apply(&old);
-        let line = reset_line(
-            Some(resource.clone()),
-            old.highest(),
-            new.highest(),
-            reset.why,
-        );
+        let line = reset_line(Some(resource.clone()), old.highest(), new.highest(), reset.why);
         session.state.floors.insert(resource.clone(), new.clone());
         session.state.note_reset(line);
         session.write()?;
@@ -322,45 +276,76 @@ impl FileGuard {
         terms: &mut Terms<'_>,
     ) -> Result<(), GuardError> {
         let started = Instant::now();
-        let mut checked = started;
-        let mut killer = terms.kill_older.map(Killer::new);
-        let mut told: Option<Option<u32>> = None;
+        let mut observer = Observer::new(terms.kill_older);
+        let mut look = Every::new(LOOK);
+        let mut recheck = Every::new(RECHECK);
+        recheck.is_due();
         let mut pause = Duration::from_millis(1);
-        loop {
-            if scope.try_lock()? {
-                return Ok(());
+        while !scope.try_lock()? {
+            let waited = started.elapsed();
+            if terms.limit.is_some_and(|limit| waited >= limit) {
+                let blocker = Box::new(Blocker::at(scope.path(), resource, offer.seat));
+                return Err(GuardError::Held { blocker, waited });
             }
-            let blocker = Blocker::at(scope.path(), resource, offer.seat);
-            if terms.limit.is_some_and(|limit| started.elapsed() >= limit) {
-                return Err(GuardError::Held {
-                    blocker: Box::new(blocker),
-                    waited: started.elapsed(),
-                });
+            if terms.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+                return Err(GuardError::Cancelled { resource: resource.clone() });
             }
-            if terms
-                .cancel
-                .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
-            {
-                return Err(GuardError::Cancelled {
-                    resource: resource.clone(),
-                });
+            if look.is_due() {
+                let blocker = Blocker::at(scope.path(), resource, offer.seat);
+                observer.look(scope.path(), blocker, offer, terms);
             }
-            if told != Some(blocker.pid()) {
-                told = Some(blocker.pid());
-                terms.tell(&Notice::Waiting(blocker.clone()));
-            }
-            if let Some(killer) = &mut killer {
-                let notice = killer.step(scope.path(), blocker, offer);
-                notice.iter().for_each(|notice| terms.tell(notice));
-            }
-            if checked.elapsed() > RECHECK {
+            if recheck.is_due() {
                 self.accept(resource, offer, terms.highest_issued)?;
-                checked = Instant::now();
             }
-            thread::sleep(terms.limit.map_or(pause, |limit| {
-                pause.min(limit.saturating_sub(started.elapsed()))
-            }));
+            let left = terms.limit.map_or(pause, |limit| limit.saturating_sub(waited));
+            thread::sleep(pause.min(left));
             pause = (pause * 2).min(scope::PAUSE_MAX);
         }
+        Ok(())
+    }
+}
+
+/// Tells a waiter whom it waits for, whenever that changes, and ends those that it may end.
+struct Observer {
+    told: Option<Option<u32>>,
+    killer: Option<Killer>,
+}
+
+impl Observer {
+    fn new(kill_older: Option<Duration>) -> Self {
+        Self { told: None, killer: kill_older.map(Killer::new) }
+    }
+
+    fn look(&mut self, path: &Path, blocker: Blocker, offer: Offer, terms: &mut Terms<'_>) {
+        // Between two holders, and while one ends, nobody can be named: that is only said at the beginning.
+        let nameless = blocker.pid().is_none() && self.told.is_some();
+        if !nameless && self.told != Some(blocker.pid()) {
+            self.told = Some(blocker.pid());
+            terms.tell(&Notice::Waiting(blocker.clone()));
+        }
+        let done = self.killer.as_mut().and_then(|killer| killer.step(path, blocker, offer));
+        if let Some(notice) = done {
+            terms.tell(&notice);
+        }
+    }
+}
+
+/// Something that is done at once and then again after each period.
+struct Every {
+    period: Duration,
+    last: Option<Instant>,
+}
+
+impl Every {
+    fn new(period: Duration) -> Self {
+        Self { period, last: None }
+    }
+
+    fn is_due(&mut self) -> bool {
+        let due = self.last.is_none_or(|last| last.elapsed() >= self.period);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
     }
 }

@@ -43,12 +43,7 @@ enum Stage {
 
 impl Killer {
     pub(super) fn new(grace: Duration) -> Self {
-        Self {
-            grace,
-            victim: None,
-            stage: Stage::Watching,
-            since: Instant::now(),
-        }
+        Self { grace, victim: None, stage: Stage::Watching, since: Instant::now() }
     }
 
     /// Looks at who is inside and does what is due. Called at each try for the scope.
@@ -98,17 +93,20 @@ impl Killer {
         blocker: Blocker,
     ) -> Option<Notice> {
         match send(command, path, signal) {
-            Ok(()) | Err(Unsent::Ended) => {
+            Ok(()) => {
                 self.enter(then);
                 Some(match then {
                     Stage::Terminated => Notice::Terminated(blocker),
                     _ => Notice::Killed(blocker),
                 })
             }
-            Err(Unsent::Uncertain) => self.give_up(
-                blocker,
-                "it cannot be told from here whether its process is still the same",
-            ),
+            Err(Unsent::Ended) => {
+                self.enter(then);
+                None
+            }
+            Err(Unsent::Uncertain) => {
+                self.give_up(blocker, "it cannot be told from here whether its process is still the same")
+            }
             Err(Unsent::Forbidden) => self.give_up(blocker, "its process belongs to another user"),
         }
     }
@@ -140,20 +138,17 @@ enum Unsent {
 /// Signals the group, or the lone process of a command that shares a terminal's group with others. A stopped
 /// one is let go on, so that it can hear a SIGTERM.
 fn send(command: &Command, path: &Path, signal: Signal) -> Result<(), Unsent> {
-    let sent = if command.leads_group {
-        let group = command
-            .group(&process::lock_holders(path))
-            .and_then(pid_of)
-            .ok_or(Unsent::Uncertain)?;
-        kill_process_group(group, signal).and_then(|()| kill_process_group(group, Signal::CONT))
-    } else {
-        match command.process.life() {
-            Life::Alive => {}
-            Life::Gone => return Err(Unsent::Ended),
-            Life::Unknown => return Err(Unsent::Uncertain),
+    let group = command.group(&process::lock_holders(path));
+    let sent = match (group.and_then(pid_of), command.process.life()) {
+        (Some(group), _) => {
+            kill_process_group(group, signal).and_then(|()| kill_process_group(group, Signal::CONT))
         }
-        let pid = pid_of(command.process.pid).ok_or(Unsent::Uncertain)?;
-        kill_process(pid, signal).and_then(|()| kill_process(pid, Signal::CONT))
+        (None, Life::Alive) => {
+            let pid = pid_of(command.process.pid).ok_or(Unsent::Uncertain)?;
+            kill_process(pid, signal).and_then(|()| kill_process(pid, Signal::CONT))
+        }
+        (None, Life::Gone) => return Err(Unsent::Ended),
+        (None, Life::Unknown) => return Err(Unsent::Uncertain),
     };
     match sent {
         Ok(()) => Ok(()),

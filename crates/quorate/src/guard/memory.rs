@@ -3,9 +3,8 @@
 
 use super::report::now;
 use super::{
-    Accepted, Blocker, Floor, Guard, GuardError, Hold, Holder, Name, Notice, Offer, Permit,
-    Process, Refusals, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms,
-    Token,
+    Accepted, Blocker, Floor, Guard, GuardError, Hold, Holder, Name, Notice, Offer, Permit, Process,
+    Refusals, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -64,9 +63,8 @@ impl Memory {
         highest_issued: Option<Token>,
     ) -> Result<Accepted, GuardError> {
         let mut floor = self.floors.get(resource).cloned().unwrap_or_default();
-        let decided = offer
-            .within(highest_issued.unwrap_or(Token(u64::MAX)))
-            .and_then(|offer| floor.admit(offer));
+        let decided =
+            offer.within(highest_issued.unwrap_or(Token(u64::MAX))).and_then(|offer| floor.admit(offer));
         match decided {
             Ok(accepted) => {
                 floor.raise(accepted, now());
@@ -83,10 +81,7 @@ impl Memory {
                     reason: refusal.to_string(),
                     pid: std::process::id(),
                 });
-                Err(GuardError::Refused {
-                    resource: resource.clone(),
-                    refusal,
-                })
+                Err(GuardError::Refused { resource: resource.clone(), refusal })
             }
         }
     }
@@ -102,12 +97,7 @@ impl Memory {
 }
 
 impl Guard for MemoryGuard {
-    fn enter_on(
-        &self,
-        resource: &Name,
-        offer: Offer,
-        mut terms: Terms<'_>,
-    ) -> Result<Permit, GuardError> {
+    fn enter_on(&self, resource: &Name, offer: Offer, mut terms: Terms<'_>) -> Result<Permit, GuardError> {
         let started = Instant::now();
         let scope = (resource.clone(), offer.seat);
         let mut memory = self.shared.lock();
@@ -119,18 +109,10 @@ impl Guard for MemoryGuard {
             }
             let blocker = memory.blocker(&scope);
             if terms.limit.is_some_and(|limit| started.elapsed() >= limit) {
-                return Err(GuardError::Held {
-                    blocker: Box::new(blocker),
-                    waited: started.elapsed(),
-                });
+                return Err(GuardError::Held { blocker: Box::new(blocker), waited: started.elapsed() });
             }
-            if terms
-                .cancel
-                .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
-            {
-                return Err(GuardError::Cancelled {
-                    resource: resource.clone(),
-                });
+            if terms.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+                return Err(GuardError::Cancelled { resource: resource.clone() });
             }
             if !told {
                 told = true;
@@ -153,10 +135,7 @@ impl Guard for MemoryGuard {
         Ok(Permit {
             resource: resource.clone(),
             accepted,
-            hold: Hold::Memory(Inside {
-                shared: Arc::clone(&self.shared),
-                scope,
-            }),
+            hold: Hold::Memory(Inside { shared: Arc::clone(&self.shared), scope }),
         })
     }
 
@@ -178,18 +157,10 @@ impl Guard for MemoryGuard {
         let resources = names.into_iter().map(|resource| ResourceReport {
             floor: memory.floors.get(&resource).cloned().unwrap_or_default(),
             refusals: memory.refusals.get(&resource).cloned().unwrap_or_default(),
-            holders: memory
-                .inside
-                .values()
-                .filter(|holder| holder.resource == resource)
-                .cloned()
-                .collect(),
+            holders: memory.inside.values().filter(|holder| holder.resource == resource).cloned().collect(),
             resource,
         });
-        Ok(Report {
-            resources: resources.collect(),
-            resets: memory.resets.clone(),
-        })
+        Ok(Report { resources: resources.collect(), resets: memory.resets.clone() })
     }
 
     fn reset(&self, resource: &Name, reset: Reset) -> Result<Floor, GuardError> {

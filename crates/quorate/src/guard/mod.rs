@@ -25,7 +25,7 @@
 //!
 //! | call | is | promises |
 //! |---|---|---|
-//! | [`enter`](Guard::enter) | a scope | no older write is in progress, and none begins, until the permit ends |
+//! | [`enter`](Guard::enter) | a scope | no older write is in progress or begins until the permit ends |
 //! | [`claim`](Guard::claim) | a scope entered and left once | the same from now on, before the first write |
 //! | [`admit`](Guard::admit) | only a check | none begins; one that is in progress may still end |
 //!
@@ -81,12 +81,7 @@ pub trait Guard: Send + Sync {
     /// # Errors
     /// [`GuardError`]; nothing is entered then. After [`GuardError::Held`] and [`GuardError::Cancelled`]
     /// the floor has been raised all the same.
-    fn enter_on(
-        &self,
-        resource: &Name,
-        offer: Offer,
-        terms: Terms<'_>,
-    ) -> Result<Permit, GuardError>;
+    fn enter_on(&self, resource: &Name, offer: Offer, terms: Terms<'_>) -> Result<Permit, GuardError>;
 
     /// Checks an offer and raises the floor durably. This is **only a check**: a write after it may
     /// interleave with one that an older holder has begun, and a newer holder may come in between. Use it
@@ -136,16 +131,8 @@ pub trait Guard: Send + Sync {
     ///
     /// # Errors
     /// As `enter_on`; [`GuardError::Held`] names who is inside.
-    fn enter_within(
-        &self,
-        resource: &Name,
-        offer: Offer,
-        limit: Duration,
-    ) -> Result<Permit, GuardError> {
-        let terms = Terms {
-            limit: Some(limit),
-            ..Terms::default()
-        };
+    fn enter_within(&self, resource: &Name, offer: Offer, limit: Duration) -> Result<Permit, GuardError> {
+        let terms = Terms { limit: Some(limit), ..Terms::default() };
         self.enter_on(resource, offer, terms)
     }
 
@@ -214,11 +201,7 @@ impl Reset {
     /// The floor that it makes of another.
     fn apply(&self, old: &Floor) -> Floor {
         match self.floor {
-            Some(token) => Floor::starting_at(Mark {
-                token,
-                cluster: self.cluster,
-                at: report::now(),
-            }),
+            Some(token) => Floor::starting_at(Mark { token, cluster: self.cluster, at: report::now() }),
             None => old.rebound(self.cluster),
         }
     }
@@ -307,11 +290,7 @@ pub async fn enter_async<G: Guard + ?Sized + 'static>(
     let _when_dropped = CancelOnDrop(Arc::clone(&cancel));
     let name = resource.clone();
     let entering = tokio::task::spawn_blocking(move || {
-        let terms = Terms {
-            limit,
-            cancel: Some(&cancel),
-            ..Terms::default()
-        };
+        let terms = Terms { limit, cancel: Some(&cancel), ..Terms::default() };
         guard.enter_on(&resource, offer, terms)
     });
     match entering.await {

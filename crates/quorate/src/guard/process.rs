@@ -41,11 +41,7 @@ impl Process {
     /// The process that asks.
     pub fn current() -> Self {
         let pid = std::process::id();
-        Self {
-            pid,
-            started: stat(pid).map(|stat| stat.started),
-            place: place(),
-        }
+        Self { pid, started: stat(pid).map(|stat| stat.started), place: place() }
     }
 
     /// Whether it still runs.
@@ -96,10 +92,7 @@ fn holds_lock(pid: u32, file: &fs::Metadata) -> bool {
             .is_ok_and(|open| open.dev() == file.dev() && open.ino() == file.ino());
         let number = descriptor.file_name();
         same && fs::read_to_string(Path::new(&format!("/proc/{pid}/fdinfo")).join(number))
-            .is_ok_and(|info| {
-                info.lines()
-                    .any(|line| line.starts_with("lock:") && line.contains("FLOCK"))
-            })
+            .is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK")))
     })
 }
 
@@ -114,11 +107,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let state = fields.next()?;
     let group = fields.nth(1)?.parse().ok()?;
     let started = fields.nth(16)?.parse().ok()?;
-    Some(Stat {
-        ended: matches!(state, "Z" | "X"),
-        group,
-        started,
-    })
+    Some(Stat { ended: matches!(state, "Z" | "X"), group, started })
 }
 
 fn place() -> Option<String> {
@@ -143,15 +132,9 @@ mod tests {
     fn this_process_is_alive_and_its_number_with_another_start_is_not() {
         let me = Process::current();
         assert_eq!(me.life(), Life::Alive);
-        let recycled = Process {
-            started: me.started.map(|ticks| ticks - 1),
-            ..me.clone()
-        };
+        let recycled = Process { started: me.started.map(|ticks| ticks - 1), ..me.clone() };
         assert_eq!(recycled.life(), Life::Gone);
-        let elsewhere = Process {
-            place: Some("another boot".into()),
-            ..me
-        };
+        let elsewhere = Process { place: Some("another boot".into()), ..me };
         assert_eq!(elsewhere.life(), Life::Unknown);
     }
 }

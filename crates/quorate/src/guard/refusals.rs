@@ -39,10 +39,7 @@ struct StoredRefusal {
 
 impl RefusalFile {
     pub(super) fn at(store: &Store) -> Self {
-        Self {
-            path: store.beside(".refusals"),
-            temporary: store.beside(".refusals.tmp"),
-        }
+        Self { path: store.beside(".refusals"), temporary: store.beside(".refusals.tmp") }
     }
 
     pub(super) fn read(&self) -> BTreeMap<Name, Refusals> {
@@ -50,10 +47,7 @@ impl RefusalFile {
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
-        stored
-            .into_iter()
-            .map(|(name, refusals)| (name, refusals.into()))
-            .collect()
+        stored.into_iter().map(|(name, refusals)| (name, refusals.into())).collect()
     }
 
     /// Adds one. A resource beyond the limit is not noted: its name may be made up.
@@ -70,10 +64,8 @@ impl RefusalFile {
     }
 
     fn write(&self, all: &BTreeMap<Name, Refusals>) -> io::Result<()> {
-        let stored: BTreeMap<&Name, StoredRefusals> = all
-            .iter()
-            .map(|(name, refusals)| (name, refusals.into()))
-            .collect();
+        let stored: BTreeMap<&Name, StoredRefusals> =
+            all.iter().map(|(name, refusals)| (name, refusals.into())).collect();
         fs::write(&self.temporary, serde_json::to_vec(&stored)?)?;
         fs::rename(&self.temporary, &self.path)
     }
@@ -81,10 +73,7 @@ impl RefusalFile {
 
 impl From<&Refusals> for StoredRefusals {
     fn from(refusals: &Refusals) -> Self {
-        Self {
-            count: refusals.count.to_string(),
-            last: refusals.last.iter().map(Into::into).collect(),
-        }
+        Self { count: refusals.count.to_string(), last: refusals.last.iter().map(Into::into).collect() }
     }
 }
 
@@ -117,10 +106,7 @@ impl From<StoredRefusal> for RefusedOffer {
             at: Wall(at.map_or(0, |at| u64::try_from(at.as_millisecond()).unwrap_or(0))),
             seat: stored.seat,
             token: Token(stored.token.parse().unwrap_or_default()),
-            highest: stored
-                .highest
-                .and_then(|token| token.parse().ok())
-                .map(Token),
+            highest: stored.highest.and_then(|token| token.parse().ok()).map(Token),
             reason: stored.reason,
             pid: stored.pid,
         }

@@ -91,10 +91,7 @@ pub fn rfc3339(at: Wall) -> String {
     i64::try_from(at.0)
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
-        .map_or_else(
-            || format!("{} ms after 1970", at.0),
-            |time| format!("{time:.3}"),
-        )
+        .map_or_else(|| format!("{} ms after 1970", at.0), |time| format!("{time:.3}"))
 }
 
 /// The wall clock, a label for people.

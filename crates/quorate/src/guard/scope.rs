@@ -73,8 +73,8 @@ pub struct Blocker {
     pub seat: SeatNo,
     /// What the holder wrote about itself; None if it has not yet, or left only children behind.
     pub holder: Option<Holder>,
-    /// The processes that hold the lock, as the system tells it. Looked up only if the holder's own record
-    /// does not name one that lives.
+    /// The processes that are inside: the one that the holder's record names, if it lives; else those that
+    /// hold the lock, as far as the system tells.
     pub pids: Vec<u32>,
 }
 
@@ -120,32 +120,22 @@ impl Command {
 impl Blocker {
     /// Reads who holds the scope of this file. A record of somebody who has ended is not believed.
     pub(super) fn at(path: &Path, resource: &Name, seat: SeatNo) -> Self {
-        let recorded =
-            read_holder(path).filter(|holder| holder.resource == *resource && holder.seat == seat);
-        let lives = recorded.as_ref().and_then(Holder::pid).is_some();
-        let pids = match lives {
-            true => Vec::new(),
-            false => process::lock_holders(path),
+        let recorded = read_holder(path).filter(|holder| holder.resource == *resource && holder.seat == seat);
+        let recorded_pid = recorded.as_ref().and_then(Holder::pid);
+        let pids = match recorded_pid {
+            Some(pid) => vec![pid],
+            None => process::lock_holders(path),
         };
         let holder = recorded.filter(|holder| {
-            let left_behind = holder
-                .command
-                .as_ref()
-                .and_then(|command| command.group(&pids));
-            lives || left_behind.is_some()
+            let left_behind = holder.command.as_ref().and_then(|command| command.group(&pids));
+            recorded_pid.is_some() || left_behind.is_some()
         });
-        Self {
-            resource: resource.clone(),
-            seat,
-            holder,
-            pids,
-        }
+        Self { resource: resource.clone(), seat, holder, pids }
     }
 
     /// The process that is inside, as far as it is known.
     pub fn pid(&self) -> Option<u32> {
-        let recorded = self.holder.as_ref().and_then(Holder::pid);
-        recorded.or_else(|| self.pids.first().copied())
+        self.pids.first().copied()
     }
 }
 
@@ -175,21 +165,12 @@ pub(super) fn list(pids: &[u32]) -> String {
 }
 
 impl Scope {
-    pub(super) fn open(
-        directory: &Path,
-        resource: &Name,
-        seat: SeatNo,
-    ) -> Result<Self, GuardError> {
+    pub(super) fn open(directory: &Path, resource: &Name, seat: SeatNo) -> Result<Self, GuardError> {
         std::fs::create_dir_all(directory)
             .map_err(GuardError::io("make the directory of scopes", directory))?;
         let path = directory.join(file_name(resource, seat));
         let file = open(&path).map_err(GuardError::io("open the scope's lock file", &path))?;
-        Ok(Self {
-            file,
-            path,
-            entered: false,
-            shared: AtomicBool::new(false),
-        })
+        Ok(Self { file, path, entered: false, shared: AtomicBool::new(false) })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -214,8 +195,7 @@ impl Scope {
 
     /// Writes who holds the lock. Only its holder may.
     pub(super) fn record(&self, holder: &Holder) -> Result<(), GuardError> {
-        write_record(&self.file, holder)
-            .map_err(GuardError::io("write the holder's record into", &self.path))
+        write_record(&self.file, holder).map_err(GuardError::io("write the holder's record into", &self.path))
     }
 
     pub(super) fn inheritable(&self) -> io::Result<OwnedFd> {
@@ -230,10 +210,7 @@ impl Scope {
             return None;
         }
         let blocker = Blocker::at(&self.path, resource, seat);
-        let successor = blocker
-            .holder
-            .as_ref()
-            .is_some_and(|holder| Some(&holder.process) != mine.as_ref());
+        let successor = blocker.holder.as_ref().is_some_and(|holder| Some(&holder.process) != mine.as_ref());
         Some(blocker).filter(|_| !successor)
     }
 
@@ -246,10 +223,7 @@ impl Scope {
             return clear(&self.file);
         }
         if let Some(holder) = read_holder(&self.path) {
-            let left = Holder {
-                left: true,
-                ..holder
-            };
+            let left = Holder { left: true, ..holder };
             warn_if_failed(write_record(&self.file, &left));
         }
         let Ok(other) = open(&self.path) else {
@@ -280,20 +254,12 @@ pub fn become_command(scope: &Path) -> io::Result<()> {
     let mut holder = read_holder(scope).ok_or(io::ErrorKind::NotFound)?;
     let process = Process::current();
     let leads_group = rustix::process::getpgrp() == rustix::process::getpid();
-    holder.command = Some(Command {
-        process,
-        leads_group,
-    });
+    holder.command = Some(Command { process, leads_group });
     write_record(&OpenOptions::new().write(true).open(scope)?, &holder)
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 fn write_record(mut file: &File, holder: &Holder) -> io::Result<()> {
@@ -328,13 +294,10 @@ pub(super) fn holders(directory: &Path) -> BTreeMap<Name, Vec<Holder>> {
     let mut holders: BTreeMap<Name, Vec<Holder>> = BTreeMap::new();
     for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let recorded = read_holder(&file.path());
-        let inside = recorded
-            .and_then(|holder| Blocker::at(&file.path(), &holder.resource, holder.seat).holder);
+        let inside =
+            recorded.and_then(|holder| Blocker::at(&file.path(), &holder.resource, holder.seat).holder);
         if let Some(holder) = inside {
-            holders
-                .entry(holder.resource.clone())
-                .or_default()
-                .push(holder);
+            holders.entry(holder.resource.clone()).or_default().push(holder);
         }
     }
     for of_resource in holders.values_mut() {
@@ -400,10 +363,7 @@ mod tests {
         let long = name(&"ä".repeat(127));
         assert!(long.len() <= 255, "{} bytes", long.len());
         assert_ne!(long, name(&format!("{}o", "ä".repeat(126))));
-        let seat = file_name(
-            &Name::new("ö".repeat(127)).expect("a name"),
-            SeatNo(u32::MAX),
-        );
+        let seat = file_name(&Name::new("ö".repeat(127)).expect("a name"), SeatNo(u32::MAX));
         assert!(seat.len() <= 255);
     }
 }

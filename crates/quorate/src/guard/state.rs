@@ -66,29 +66,17 @@ pub(super) enum DecodeError {
 
 impl State {
     pub(super) fn founded(origin: Origin, base: Mark) -> Self {
-        Self {
-            origin,
-            generation: 0,
-            base,
-            floors: BTreeMap::new(),
-            resets: VecDeque::new(),
-        }
+        Self { origin, generation: 0, base, floors: BTreeMap::new(), resets: VecDeque::new() }
     }
 
     /// The floor that holds for a resource.
     pub(super) fn floor(&self, resource: &Name) -> Floor {
-        self.floors
-            .get(resource)
-            .cloned()
-            .unwrap_or_else(|| Floor::starting_at(self.base))
+        self.floors.get(resource).cloned().unwrap_or_else(|| Floor::starting_at(self.base))
     }
 
     /// The greatest token over all resources.
     pub(super) fn highest(&self) -> Token {
-        self.floors
-            .values()
-            .map(Floor::highest)
-            .fold(self.base.token, Token::max)
+        self.floors.values().map(Floor::highest).fold(self.base.token, Token::max)
     }
 
     pub(super) fn note_reset(&mut self, mut line: ResetLine) {
@@ -117,12 +105,9 @@ impl State {
         if version > VERSION {
             return Err(DecodeError::Newer(version));
         }
-        let (second, body) = rest
-            .split_once('\n')
-            .ok_or_else(|| corrupt("it ends after its first line"))?;
+        let (second, body) = rest.split_once('\n').ok_or_else(|| corrupt("it ends after its first line"))?;
         let body = checked_body(second, body)?;
-        let stored: StoredState =
-            serde_json::from_str(body).map_err(|error| corrupt(&error.to_string()))?;
+        let stored: StoredState = serde_json::from_str(body).map_err(|error| corrupt(&error.to_string()))?;
         stored.try_into()
     }
 }
@@ -137,20 +122,13 @@ fn checked_body<'a>(line: &str, rest: &'a str) -> Result<&'a str, DecodeError> {
     let ["crc32", checksum, "bytes", bytes] = words[..] else {
         return Err(corrupt("its second line holds no checksum"));
     };
-    let bytes: usize = bytes
-        .parse()
-        .map_err(|_| corrupt("its second line holds no length"))?;
-    let body = rest.get(..bytes).ok_or_else(|| {
-        corrupt(&format!(
-            "{bytes} bytes of text were written, {} are there",
-            rest.len()
-        ))
-    })?;
+    let bytes: usize = bytes.parse().map_err(|_| corrupt("its second line holds no length"))?;
+    let body = rest
+        .get(..bytes)
+        .ok_or_else(|| corrupt(&format!("{bytes} bytes of text were written, {} are there", rest.len())))?;
     let found = crc32fast::hash(body.as_bytes());
     if u32::from_str_radix(checksum, 16) != Ok(found) {
-        return Err(corrupt(&format!(
-            "its checksum is {found:08x}, not {checksum}"
-        )));
+        return Err(corrupt(&format!("its checksum is {found:08x}, not {checksum}")));
     }
     Ok(body)
 }
@@ -158,10 +136,7 @@ fn checked_body<'a>(line: &str, rest: &'a str) -> Result<&'a str, DecodeError> {
 /// Cuts a text at a character's end.
 pub(super) fn truncate(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
-        let end = (0..=bytes_max)
-            .rev()
-            .find(|&at| text.is_char_boundary(at))
-            .unwrap_or(0);
+        let end = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.truncate(end);
     }
 }
@@ -218,11 +193,7 @@ impl From<&State> for StoredState {
                 lock_born_ns: state.origin.born_ns.map(|ns| ns.to_string()),
             },
             base: state.base.into(),
-            resources: state
-                .floors
-                .iter()
-                .map(|(name, floor)| (name.clone(), floor.into()))
-                .collect(),
+            resources: state.floors.iter().map(|(name, floor)| (name.clone(), floor.into())).collect(),
             resets: state.resets.iter().map(Into::into).collect(),
         }
     }
@@ -232,10 +203,7 @@ impl From<&Floor> for StoredFloor {
     fn from(floor: &Floor) -> Self {
         Self {
             base: floor.base().into(),
-            seats: floor
-                .seats()
-                .map(|(seat, mark)| (seat, mark.into()))
-                .collect(),
+            seats: floor.seats().map(|(seat, mark)| (seat, mark.into())).collect(),
         }
     }
 }
@@ -267,8 +235,7 @@ impl From<&ResetLine> for StoredReset {
 impl TryFrom<StoredState> for State {
     type Error = DecodeError;
     fn try_from(stored: StoredState) -> Result<Self, DecodeError> {
-        let id = u128::from_str_radix(&stored.origin.id, 16)
-            .map_err(|_| corrupt("its origin has no id"))?;
+        let id = u128::from_str_radix(&stored.origin.id, 16).map_err(|_| corrupt("its origin has no id"))?;
         let born_ns = stored.origin.lock_born_ns.as_deref().map(number);
         Ok(Self {
             generation: number(&stored.generation)?,
@@ -284,11 +251,7 @@ impl TryFrom<StoredState> for State {
                 .into_iter()
                 .map(|(name, floor)| Ok((name, floor.try_into()?)))
                 .collect::<Result<_, DecodeError>>()?,
-            resets: stored
-                .resets
-                .into_iter()
-                .map(TryInto::try_into)
-                .collect::<Result<_, _>>()?,
+            resets: stored.resets.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -313,11 +276,7 @@ impl TryFrom<StoredMark> for Mark {
             .map(|text| text.parse::<ClusterId>())
             .transpose()
             .map_err(|_| corrupt("a cluster is not 32 hexadecimal digits"))?;
-        Ok(Self {
-            token: Token(number(&stored.token)?),
-            cluster,
-            at: time(&stored.accepted_at)?,
-        })
+        Ok(Self { token: Token(number(&stored.token)?), cluster, at: time(&stored.accepted_at)? })
     }
 }
 
@@ -337,8 +296,7 @@ impl TryFrom<StoredReset> for ResetLine {
 }
 
 fn number(text: &str) -> Result<u64, DecodeError> {
-    text.parse()
-        .map_err(|_| corrupt(&format!("'{text}' is not a number")))
+    text.parse().map_err(|_| corrupt(&format!("'{text}' is not a number")))
 }
 
 fn time(text: &str) -> Result<Wall, DecodeError> {
@@ -355,21 +313,13 @@ mod tests {
     use quorate_core::fence::Offer;
 
     fn sample() -> State {
-        let origin = Origin {
-            id: 77,
-            device: 1,
-            inode: u64::MAX,
-            born_ns: Some(1_700_000_000_123_456_789),
-        };
+        let origin = Origin { id: 77, device: 1, inode: u64::MAX, born_ns: Some(1_700_000_000_123_456_789) };
         let mut state = State::founded(origin, Mark::default());
         let mut floor = Floor::default();
-        let accepted = floor
-            .admit(Offer::new(ClusterId(u128::MAX), Token(u64::MAX)))
-            .expect("the floor is empty");
+        let accepted =
+            floor.admit(Offer::new(ClusterId(u128::MAX), Token(u64::MAX))).expect("the floor is empty");
         floor.raise(accepted, Wall(1_700_000_000_123));
-        state
-            .floors
-            .insert(Name::new("straße/orders").expect("a name"), floor);
+        state.floors.insert(Name::new("straße/orders").expect("a name"), floor);
         state.note_reset(ResetLine {
             at: Wall(5),
             resource: None,
@@ -394,10 +344,7 @@ mod tests {
         let state = sample();
         let bytes = state.encode();
         for end in 0..bytes.len() - 1 {
-            assert!(
-                State::decode(&bytes[..end]).is_err(),
-                "cut after {end} bytes"
-            );
+            assert!(State::decode(&bytes[..end]).is_err(), "cut after {end} bytes");
         }
         for at in 0..bytes.len() - 1 {
             let mut changed = bytes.clone();
@@ -413,9 +360,6 @@ mod tests {
 
     #[test]
     fn r34_a_newer_version_is_not_called_damage() {
-        assert_eq!(
-            State::decode(b"quorate-guard-state 2\nwhatever comes then"),
-            Err(DecodeError::Newer(2))
-        );
+        assert_eq!(State::decode(b"quorate-guard-state 2\nwhatever comes then"), Err(DecodeError::Newer(2)));
     }
 }

@@ -5,7 +5,7 @@
 //! | file | what | renamed or removed |
 //! |---|---|---|
 //! | `orders.guard` | the floors | replaced at each write |
-//! | `orders.guard.lock` | the short lock over a read or a write of the floors; says that a state exists | never |
+//! | `orders.guard.lock` | the short lock over the floors; says that a state exists | never |
 //! | `orders.guard.scopes/` | one lock file for each (resource, seat): who is inside | never |
 //! | `orders.guard.refusals` | the last refusals, for people | replaced |
 //! | `orders.guard.tmp` | a write in progress, or what a crash left of one | overwritten |
@@ -71,9 +71,7 @@ impl Store {
         let path = match fs::canonicalize(path) {
             Ok(path) => path,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let name = path
-                    .file_name()
-                    .ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+                let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
                 fs::canonicalize(parent(path)).map_err(failed)?.join(name)
             }
             Err(error) => return Err(failed(error)),
@@ -126,11 +124,7 @@ impl Store {
                 known: written,
             });
         }
-        let session = Session {
-            store: self,
-            lock,
-            state,
-        };
+        let session = Session { store: self, lock, state };
         if session.state.generation > written {
             session.finish_write_of_another()?;
         }
@@ -150,10 +144,7 @@ impl Store {
         let origin = self.origin(&lock)?;
         let old = match self.read()? {
             Some(bytes) => self.decode(&bytes),
-            None => Err(GuardError::StateMissing {
-                path: self.path.clone(),
-                generations: generation,
-            }),
+            None => Err(GuardError::StateMissing { path: self.path.clone(), generations: generation }),
         };
         let mut state = match (old, base) {
             (Ok(old), _) => old,
@@ -163,25 +154,14 @@ impl Store {
         };
         state.origin = origin;
         state.generation = state.generation.max(generation);
-        Ok(Session {
-            store: self,
-            lock,
-            state,
-        })
+        Ok(Session { store: self, lock, state })
     }
 
     fn found(&self, lock: File, state: State) -> Result<Session<'_>, GuardError> {
-        let mut session = Session {
-            store: self,
-            lock,
-            state,
-        };
+        let mut session = Session { store: self, lock, state };
         session.write()?;
         // Once, so that the knowledge that a state exists is as durable as the state.
-        session
-            .lock
-            .sync_all()
-            .map_err(GuardError::io("sync the lock file", self.lock_path()))?;
+        session.lock.sync_all().map_err(GuardError::io("sync the lock file", self.lock_path()))?;
         Ok(session)
     }
 
@@ -200,9 +180,7 @@ impl Store {
                 }
                 self.lock_created()
             }
-            Err(error) => Err(GuardError::io("open the lock file", self.lock_path())(
-                error,
-            )),
+            Err(error) => Err(GuardError::io("open the lock file", self.lock_path())(error)),
         }
     }
 
@@ -220,8 +198,8 @@ impl Store {
 
     fn locked(&self, file: File) -> Result<File, GuardError> {
         let path = self.lock_path();
-        let locked = scope::lock_within(&file, BUSY_MAX)
-            .map_err(GuardError::io("lock the lock file", &path))?;
+        let locked =
+            scope::lock_within(&file, BUSY_MAX).map_err(GuardError::io("lock the lock file", &path))?;
         if !locked {
             return Err(GuardError::StateBusy {
                 path: self.path.clone(),
@@ -245,12 +223,10 @@ impl Store {
         if text.is_empty() {
             return Ok(None);
         }
-        LockLine::parse(&text)
-            .map(Some)
-            .ok_or_else(|| GuardError::StateCorrupt {
-                path: self.lock_path(),
-                what: "the lock file's line is not that of a guard".into(),
-            })
+        LockLine::parse(&text).map(Some).ok_or_else(|| GuardError::StateCorrupt {
+            path: self.lock_path(),
+            what: "the lock file's line is not that of a guard".into(),
+        })
     }
 
     fn read(&self) -> Result<Option<Vec<u8>>, GuardError> {
@@ -263,22 +239,15 @@ impl Store {
 
     fn decode(&self, bytes: &[u8]) -> Result<State, GuardError> {
         State::decode(bytes).map_err(|error| match error {
-            DecodeError::Newer(found) => GuardError::StateNewer {
-                path: self.path.clone(),
-                found,
-                known: VERSION,
-            },
-            DecodeError::Corrupt(what) => GuardError::StateCorrupt {
-                path: self.path.clone(),
-                what,
-            },
+            DecodeError::Newer(found) => {
+                GuardError::StateNewer { path: self.path.clone(), found, known: VERSION }
+            }
+            DecodeError::Corrupt(what) => GuardError::StateCorrupt { path: self.path.clone(), what },
         })
     }
 
     fn origin(&self, lock: &File) -> Result<Origin, GuardError> {
-        let metadata = lock
-            .metadata()
-            .map_err(GuardError::io("look at the lock file", self.lock_path()))?;
+        let metadata = lock.metadata().map_err(GuardError::io("look at the lock file", self.lock_path()))?;
         let born = metadata.created().ok();
         let born = born.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         Ok(Origin {
@@ -289,12 +258,7 @@ impl Store {
         })
     }
 
-    fn check_origin(
-        &self,
-        state: &State,
-        lock: &File,
-        known: Option<LockLine>,
-    ) -> Result<(), GuardError> {
+    fn check_origin(&self, state: &State, lock: &File, known: Option<LockLine>) -> Result<(), GuardError> {
         let (was, is) = (&state.origin, self.origin(lock)?);
         if known.is_some_and(|line| line.id != was.id) {
             return Err(self.copied("it does not belong to the lock file beside it"));
@@ -313,10 +277,7 @@ impl Store {
     }
 
     fn copied(&self, what: &str) -> GuardError {
-        GuardError::StateCopied {
-            path: self.path.clone(),
-            what: what.into(),
-        }
+        GuardError::StateCopied { path: self.path.clone(), what: what.into() }
     }
 
     fn sync_directory(&self) -> Result<(), GuardError> {
@@ -334,10 +295,8 @@ impl Session<'_> {
         let temporary = self.store.beside(".tmp");
         write_synced(&temporary, &self.state.encode(), &self.store.path)
             .map_err(GuardError::io("write", &temporary))?;
-        fs::rename(&temporary, &self.store.path).map_err(GuardError::io(
-            "replace the guard's state",
-            &self.store.path,
-        ))?;
+        fs::rename(&temporary, &self.store.path)
+            .map_err(GuardError::io("replace the guard's state", &self.store.path))?;
         self.store.sync_directory()?;
         self.note_generation()
     }
@@ -354,27 +313,18 @@ impl Session<'_> {
 
     /// Not synced: after a power cut the lock file may know less than there is, which costs one sync more.
     fn note_generation(&self) -> Result<(), GuardError> {
-        let line = LockLine {
-            id: self.state.origin.id,
-            generation: self.state.generation,
-        };
+        let line = LockLine { id: self.state.origin.id, generation: self.state.generation };
         let mut lock = &self.lock;
         lock.seek(SeekFrom::Start(0))
             .and_then(|_| lock.write_all(line.text().as_bytes()))
-            .map_err(GuardError::io(
-                "write the lock file",
-                self.store.lock_path(),
-            ))
+            .map_err(GuardError::io("write the lock file", self.store.lock_path()))
     }
 }
 
 impl LockLine {
     /// Always of one length, so that it is overwritten as a whole.
     fn text(self) -> String {
-        format!(
-            "{LOCK_MAGIC} 1 id {:032x} generation {:020}\n",
-            self.id, self.generation
-        )
+        format!("{LOCK_MAGIC} 1 id {:032x} generation {:020}\n", self.id, self.generation)
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -382,10 +332,7 @@ impl LockLine {
         let [LOCK_MAGIC, "1", "id", id, "generation", generation] = words[..] else {
             return None;
         };
-        Some(Self {
-            id: u128::from_str_radix(id, 16).ok()?,
-            generation: generation.parse().ok()?,
-        })
+        Some(Self { id: u128::from_str_radix(id, 16).ok()?, generation: generation.parse().ok()? })
     }
 }
 
@@ -399,11 +346,7 @@ fn write_synced(temporary: &Path, bytes: &[u8], replaces: &Path) -> io::Result<(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o666)
-        .open(temporary)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o666).open(temporary)?;
     if let Ok(old) = fs::metadata(replaces) {
         file.set_permissions(old.permissions())?;
     }

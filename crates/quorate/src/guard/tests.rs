@@ -45,10 +45,7 @@ impl Place {
     }
 
     fn by_seat(&self) -> FileGuard {
-        let options = FileOptions {
-            seats: SeatKeys::BySeat,
-            create: true,
-        };
+        let options = FileOptions { seats: SeatKeys::BySeat, create: true };
         FileGuard::open(self.path(), options).expect("the state is in order")
     }
 
@@ -60,11 +57,7 @@ impl Place {
     }
 
     fn reset_all(&self, floor: Option<u64>) -> Result<FileGuard, GuardError> {
-        let reset = Reset {
-            floor: floor.map(Token),
-            cluster: None,
-            why: "the test says so".into(),
-        };
+        let reset = Reset { floor: floor.map(Token), cluster: None, why: "the test says so".into() };
         FileGuard::reset_all(self.path(), FileOptions::default(), reset)
     }
 }
@@ -104,11 +97,7 @@ fn contract(guard: &dyn Guard) {
     assert_eq!(claimed.token, Token(42));
     is_older_than(guard.enter(&orders, offer(41)), 42);
     is_older_than(guard.admit(&orders, offer(41), None), 42);
-    drop(
-        guard
-            .enter(&orders, offer(42))
-            .expect("the same holder again"),
-    );
+    drop(guard.enter(&orders, offer(42)).expect("the same holder again"));
 
     let foreign = refusal(guard.try_enter(&orders, Offer::new(AWAY, Token(99))));
     assert!(matches!(foreign, FenceRefusal::OtherCluster { .. }));
@@ -135,18 +124,10 @@ fn contract(guard: &dyn Guard) {
     assert_eq!(line.refusals.last[0].highest, Some(Token(42)));
     assert_eq!(line.holders, []);
 
-    let reset = Reset {
-        floor: Some(Token(7)),
-        cluster: Some(AWAY),
-        why: "a new cluster was founded".into(),
-    };
+    let reset = Reset { floor: Some(Token(7)), cluster: Some(AWAY), why: "a new cluster was founded".into() };
     let floor = guard.reset(&orders, reset).expect("an operator may");
     assert_eq!(floor.mark(SeatNo(0)).token, Token(7));
-    drop(
-        guard
-            .enter(&orders, Offer::new(AWAY, Token(8)))
-            .expect("the floor is lower now"),
-    );
+    drop(guard.enter(&orders, Offer::new(AWAY, Token(8))).expect("the floor is lower now"));
     let resets = guard.show().expect("a report").resets;
     assert_eq!((resets[0].from, resets[0].to), (Token(43), Token(7)));
     assert_eq!(resets[0].why, "a new cluster was founded");
@@ -195,10 +176,7 @@ fn x1_writes_of_two_tokens_never_interleave_and_never_go_back() {
 #[test]
 fn r31_the_floor_is_on_disk_before_enter_returns() {
     let place = Place::new();
-    let permit = place
-        .guard()
-        .enter(&orders(), offer(42))
-        .expect("nobody was there");
+    let permit = place.guard().enter(&orders(), offer(42)).expect("nobody was there");
     let stored = State::decode(&fs::read(place.path()).expect("it is there")).expect("it is whole");
     assert_eq!(stored.floor(&orders()).highest(), Token(42));
     drop(permit);
@@ -213,11 +191,7 @@ fn r31_a_state_that_cannot_be_written_lets_nobody_in() {
     let failed = guard.enter(&orders(), offer(43));
     assert!(matches!(failed, Err(GuardError::Io { .. })), "{failed:?}");
     fs::remove_dir(place.beside(".tmp")).expect("it was made above");
-    drop(
-        guard
-            .enter(&orders(), offer(42))
-            .expect("43 was not accepted"),
-    );
+    drop(guard.enter(&orders(), offer(42)).expect("43 was not accepted"));
 }
 
 #[test]
@@ -230,17 +204,12 @@ fn r31_a_waiter_that_has_become_the_older_one_is_refused_while_it_waits() {
         let guard = guard.clone();
         thread::spawn(move || {
             let mut on_notice = |notice: &Notice| told.send(notice.clone()).expect("it is heard");
-            let terms = Terms {
-                on_notice: Some(&mut on_notice),
-                ..Terms::default()
-            };
+            let terms = Terms { on_notice: Some(&mut on_notice), ..Terms::default() };
             guard.enter_on(&orders(), offer(41), terms)
         })
     };
     let notice = hear.recv_timeout(LONG).expect("it says why it waits");
-    assert!(
-        matches!(notice, Notice::Waiting(blocker) if blocker.pid() == Some(std::process::id()))
-    );
+    assert!(matches!(notice, Notice::Waiting(blocker) if blocker.pid() == Some(std::process::id())));
     let _ = guard.admit(&orders(), offer(42), None).expect("the newest");
     is_older_than(waiter.join().expect("it does not panic"), 42);
     drop(inside);
@@ -263,10 +232,7 @@ fn r32_a_claim_waits_for_the_older_write_to_end() {
     }
     assert!(!claimer.is_finished());
     drop(inside);
-    let claimed = claimer
-        .join()
-        .expect("it does not panic")
-        .expect("it is the newest");
+    let claimed = claimer.join().expect("it does not panic").expect("it is the newest");
     assert_eq!(claimed.token, Token(42));
     is_older_than(guard.try_enter(&orders(), offer(41)), 42);
 }
@@ -275,21 +241,11 @@ fn r32_a_claim_waits_for_the_older_write_to_end() {
 fn r33_resources_and_seats_do_not_block_each_other() {
     let place = Place::new();
     let guard = place.by_seat();
-    let _orders = guard
-        .try_enter(&orders(), offer(1))
-        .expect("nobody was there");
-    let _bills = guard
-        .try_enter(&name("bills"), offer(2))
-        .expect("another resource");
-    let _seat = guard
-        .try_enter(&orders(), offer(3).seat(SeatNo(1)))
-        .expect("another seat");
+    let _orders = guard.try_enter(&orders(), offer(1)).expect("nobody was there");
+    let _bills = guard.try_enter(&name("bills"), offer(2)).expect("another resource");
+    let _seat = guard.try_enter(&orders(), offer(3).seat(SeatNo(1))).expect("another seat");
     let holders = guard.show().expect("a report").resources;
-    let of_orders: Vec<_> = holders[1]
-        .holders
-        .iter()
-        .map(|holder| holder.seat)
-        .collect();
+    let of_orders: Vec<_> = holders[1].holders.iter().map(|holder| holder.seat).collect();
     assert_eq!(of_orders, [SeatNo(0), SeatNo(1)]);
 }
 
@@ -297,13 +253,7 @@ fn r33_resources_and_seats_do_not_block_each_other() {
 fn r12_a_resource_without_seat_keys_takes_only_the_first_seat() {
     let place = Place::new();
     let refused = place.guard().enter(&orders(), offer(11).seat(SeatNo(1)));
-    assert!(matches!(
-        refused,
-        Err(GuardError::SeatNotKeyed {
-            seat: SeatNo(1),
-            ..
-        })
-    ));
+    assert!(matches!(refused, Err(GuardError::SeatNotKeyed { seat: SeatNo(1), .. })));
 }
 
 #[test]
@@ -311,9 +261,7 @@ fn r33_the_record_of_a_holder_that_is_gone_is_not_believed() {
     let place = Place::new();
     let guard = place.used();
     let mut permit = guard.enter(&orders(), offer(42)).expect("nobody was there");
-    let Hold::File(scope) = &mut permit.hold else {
-        panic!("it is a file guard")
-    };
+    let Hold::File(scope) = &mut permit.hold else { panic!("it is a file guard") };
     let mut holder = scope::read_holder(scope.path()).expect("it was recorded");
     // Its number is alive, but it started at another time.
     let text = serde_json::to_string(&holder.process).expect("plain data");
@@ -324,11 +272,7 @@ fn r33_the_record_of_a_holder_that_is_gone_is_not_believed() {
     match guard.try_enter(&orders(), offer(42)) {
         Err(GuardError::Held { blocker, .. }) => {
             assert_eq!(blocker.holder, None);
-            assert_eq!(
-                blocker.pids,
-                [std::process::id()],
-                "the system knows who has the lock"
-            );
+            assert_eq!(blocker.pids, [std::process::id()], "the system knows who has the lock");
         }
         other => panic!("held was expected, not {other:?}"),
     }
@@ -340,24 +284,13 @@ fn r34_a_state_that_is_missing_where_it_was_is_an_error() {
     let guard = place.used();
     fs::remove_file(place.path()).expect("it is there");
     let missing = guard.enter(&orders(), offer(43));
-    assert!(
-        matches!(
-            missing,
-            Err(GuardError::StateMissing { generations: 2, .. })
-        ),
-        "{missing:?}"
-    );
+    assert!(matches!(missing, Err(GuardError::StateMissing { generations: 2, .. })), "{missing:?}");
     assert!(matches!(place.open(), Err(GuardError::StateMissing { .. })));
     assert!(!place.path().exists(), "it is not founded again in silence");
 
     let unfloored = place.reset_all(None);
-    assert!(
-        matches!(unfloored, Err(GuardError::StateMissing { .. })),
-        "a floor has to be given"
-    );
-    let guard = place
-        .reset_all(Some(90))
-        .expect("with a floor it may begin again");
+    assert!(matches!(unfloored, Err(GuardError::StateMissing { .. })), "a floor has to be given");
+    let guard = place.reset_all(Some(90)).expect("with a floor it may begin again");
     is_older_than_base(&guard, 90);
 }
 
@@ -365,20 +298,13 @@ fn r34_a_state_that_is_missing_where_it_was_is_an_error() {
 fn is_older_than_base(guard: &FileGuard, base: u64) {
     is_older_than(guard.enter(&orders(), offer(base - 1)), base);
     is_older_than(guard.enter(&name("never seen"), offer(base - 1)), base);
-    drop(
-        guard
-            .enter(&orders(), offer(base))
-            .expect("the last that was given out"),
-    );
+    drop(guard.enter(&orders(), offer(base)).expect("the last that was given out"));
 }
 
 #[test]
 fn r34_where_nothing_ever_was_only_creating_makes_a_state() {
     let place = Place::new();
-    let options = FileOptions {
-        create: false,
-        ..FileOptions::default()
-    };
+    let options = FileOptions { create: false, ..FileOptions::default() };
     let absent = FileGuard::open(place.path(), options);
     assert!(matches!(absent, Err(GuardError::Io { .. })), "{absent:?}");
     place.guard();
@@ -392,15 +318,10 @@ fn r34_a_copy_of_the_whole_directory_is_an_error() {
     fs::copy(place.path(), other.path()).expect("copied");
     fs::copy(place.beside(".lock"), other.beside(".lock")).expect("copied");
     let copied = other.open();
-    assert!(
-        matches!(copied, Err(GuardError::StateCopied { .. })),
-        "{copied:?}"
-    );
+    assert!(matches!(copied, Err(GuardError::StateCopied { .. })), "{copied:?}");
     place.open().expect("the original is still good");
 
-    let guard = other
-        .reset_all(None)
-        .expect("an operator may take the copy over");
+    let guard = other.reset_all(None).expect("an operator may take the copy over");
     is_older_than(guard.enter(&orders(), offer(41)), 42);
     other.open().expect("it belongs here now");
 }
@@ -414,9 +335,7 @@ fn r34_a_state_put_beside_another_lock_file_is_an_error() {
     assert!(matches!(other.open(), Err(GuardError::StateCopied { .. })));
     fs::remove_file(place.beside(".lock")).expect("it is there");
     assert!(matches!(place.open(), Err(GuardError::StateCopied { .. })));
-    let guard = place
-        .reset_all(Some(50))
-        .expect("an operator may take it over");
+    let guard = place.reset_all(Some(50)).expect("an operator may take it over");
     is_older_than_base(&guard, 50);
 }
 
@@ -428,17 +347,7 @@ fn r34_an_old_state_put_back_is_an_error() {
     drop(guard.enter(&orders(), offer(43)).expect("the newer one"));
     fs::write(place.path(), old).expect("put back");
     let outdated = guard.enter(&orders(), offer(42));
-    assert!(
-        matches!(
-            outdated,
-            Err(GuardError::StateOutdated {
-                found: 2,
-                known: 3,
-                ..
-            })
-        ),
-        "{outdated:?}"
-    );
+    assert!(matches!(outdated, Err(GuardError::StateOutdated { found: 2, known: 3, .. })), "{outdated:?}");
     let guard = place.reset_all(Some(43)).expect("with a floor");
     is_older_than_base(&guard, 43);
 }
@@ -451,10 +360,7 @@ fn r34_a_damaged_state_is_an_error_and_is_not_touched() {
     for damaged in [&whole[..0], &whole[..whole.len() / 2], b"\0\0\0\0"] {
         fs::write(place.path(), damaged).expect("damaged");
         let corrupt = place.open();
-        assert!(
-            matches!(corrupt, Err(GuardError::StateCorrupt { .. })),
-            "{corrupt:?}"
-        );
+        assert!(matches!(corrupt, Err(GuardError::StateCorrupt { .. })), "{corrupt:?}");
         assert!(place.reset_all(None).is_err(), "a floor has to be given");
         assert_eq!(fs::read(place.path()).expect("it is there"), damaged);
     }
@@ -467,14 +373,8 @@ fn r34_a_newer_version_is_left_alone() {
     let place = Place::new();
     place.used();
     fs::write(place.path(), "quorate-guard-state 9\nmore").expect("written");
-    assert!(matches!(
-        place.open(),
-        Err(GuardError::StateNewer { found: 9, .. })
-    ));
-    assert!(matches!(
-        place.reset_all(Some(1)),
-        Err(GuardError::StateNewer { .. })
-    ));
+    assert!(matches!(place.open(), Err(GuardError::StateNewer { found: 9, .. })));
+    assert!(matches!(place.reset_all(Some(1)), Err(GuardError::StateNewer { .. })));
     let text = fs::read_to_string(place.path()).expect("it is there");
     assert_eq!(text, "quorate-guard-state 9\nmore");
 }
@@ -487,10 +387,7 @@ fn r34_two_names_of_one_state_are_one_guard() {
     std::os::unix::fs::symlink(place.path(), &link).expect("linked");
     let guard = FileGuard::open(&link, FileOptions::default()).expect("the same state");
     is_older_than(guard.enter(&orders(), offer(41)), 42);
-    let _inside = place
-        .guard()
-        .enter(&orders(), offer(42))
-        .expect("nobody was there");
+    let _inside = place.guard().enter(&orders(), offer(42)).expect("nobody was there");
     let held = guard.try_enter(&orders(), offer(42));
     assert!(matches!(held, Err(GuardError::Held { .. })), "{held:?}");
     assert!(link.is_symlink());
@@ -506,10 +403,7 @@ fn l2_a_crash_at_each_step_of_a_write_leaves_the_old_floors_or_the_new() {
     let lock_after = fs::read(place.beside(".lock")).expect("it is there");
     let lock_before = String::from_utf8(lock_after.clone())
         .expect("text")
-        .replace(
-            "generation 00000000000000000003",
-            "generation 00000000000000000002",
-        );
+        .replace("generation 00000000000000000003", "generation 00000000000000000002");
     let write_lock = |line: &[u8]| fs::write(place.beside(".lock"), line).expect("written");
 
     // Killed while it wrote the temporary file, at any length, or before the rename.
@@ -517,16 +411,10 @@ fn l2_a_crash_at_each_step_of_a_write_leaves_the_old_floors_or_the_new() {
         fs::write(place.path(), &old).expect("written");
         write_lock(lock_before.as_bytes());
         fs::write(place.beside(".tmp"), &new[..length]).expect("written");
-        let floor = guard.show().expect("the old state is whole").resources[0]
-            .floor
-            .highest();
+        let floor = guard.show().expect("the old state is whole").resources[0].floor.highest();
         assert_eq!(floor, Token(42));
         is_older_than(guard.enter(&orders(), offer(41)), 42);
-        drop(
-            guard
-                .enter(&orders(), offer(44))
-                .expect("the leftover is in nobody's way"),
-        );
+        drop(guard.enter(&orders(), offer(44)).expect("the leftover is in nobody's way"));
     }
 
     // Killed after the rename, before the lock file knew of it: the new floor holds, and the next one
@@ -534,18 +422,12 @@ fn l2_a_crash_at_each_step_of_a_write_leaves_the_old_floors_or_the_new() {
     fs::write(place.path(), &new).expect("written");
     write_lock(lock_before.as_bytes());
     is_older_than(guard.enter(&orders(), offer(42)), 43);
-    assert_eq!(
-        fs::read(place.beside(".lock")).expect("it is there"),
-        lock_after
-    );
+    assert_eq!(fs::read(place.beside(".lock")).expect("it is there"), lock_after);
 
     // Killed in the very first write, when the lock file was still empty.
     write_lock(b"");
     is_older_than(guard.enter(&orders(), offer(42)), 43);
-    assert_eq!(
-        fs::read(place.beside(".lock")).expect("it is there"),
-        lock_after
-    );
+    assert_eq!(fs::read(place.beside(".lock")).expect("it is there"), lock_after);
 }
 
 #[test]
@@ -556,10 +438,7 @@ fn a_full_state_says_so_and_goes_on_protecting_the_others() {
     let mut session = store.begin().expect("it is whole");
     let floor = session.state.floor(&orders());
     for number in 1..RESOURCES_MAX {
-        session
-            .state
-            .floors
-            .insert(name(&format!("r{number}")), floor.clone());
+        session.state.floors.insert(name(&format!("r{number}")), floor.clone());
     }
     session.write().expect("there is room");
     drop(session);
@@ -576,23 +455,14 @@ fn refusals_are_counted_and_the_last_ones_are_kept() {
     for token in 1..=30 {
         is_older_than(guard.admit(&orders(), offer(token), None), 42);
     }
-    let refusals = guard.show().expect("a report").resources[0]
-        .refusals
-        .clone();
-    let tokens: Vec<u64> = refusals
-        .last
-        .iter()
-        .map(|refused| refused.token.0)
-        .collect();
+    let refusals = guard.show().expect("a report").resources[0].refusals.clone();
+    let tokens: Vec<u64> = refusals.last.iter().map(|refused| refused.token.0).collect();
     assert_eq!(refusals.count, 30);
     assert_eq!(tokens, (15..=30).collect::<Vec<_>>());
     // It is only a help: damage to it stops nobody.
     fs::write(place.beside(".refusals"), "{").expect("damaged");
     is_older_than(guard.admit(&orders(), offer(1), None), 42);
-    assert_eq!(
-        guard.show().expect("a report").resources[0].refusals.count,
-        1
-    );
+    assert_eq!(guard.show().expect("a report").resources[0].refusals.count, 1);
 }
 
 #[tokio::test]
@@ -605,10 +475,7 @@ async fn an_async_wait_that_is_dropped_ends_and_keeps_nothing() {
     assert!(timed_out.is_err());
     drop(inside);
     let permit = enter_async(guard, orders(), offer(3), Some(LONG)).await;
-    assert_eq!(
-        permit.expect("the dropped wait keeps nothing").token(),
-        Token(3)
-    );
+    assert_eq!(permit.expect("the dropped wait keeps nothing").token(), Token(3));
 }
 
 #[test]
@@ -619,25 +486,13 @@ fn every_error_says_what_to_do() {
     let mut note = |key: &'static str, error: GuardError| {
         texts.insert(key, error.to_string());
     };
-    note(
-        "older",
-        guard.enter(&orders(), offer(41)).expect_err("older"),
-    );
+    note("older", guard.enter(&orders(), offer(41)).expect_err("older"));
     fs::remove_file(place.path()).expect("it is there");
-    note(
-        "missing",
-        guard.enter(&orders(), offer(43)).expect_err("missing"),
-    );
+    note("missing", guard.enter(&orders(), offer(43)).expect_err("missing"));
     fs::write(place.path(), "x").expect("written");
-    note(
-        "corrupt",
-        guard.enter(&orders(), offer(43)).expect_err("corrupt"),
-    );
+    note("corrupt", guard.enter(&orders(), offer(43)).expect_err("corrupt"));
     let older = &texts["older"];
-    assert!(
-        older.starts_with("token 41 is older than 42, which orders accepted at 2"),
-        "{older}"
-    );
+    assert!(older.starts_with("token 41 is older than 42, which orders accepted at 2"), "{older}");
     assert!(older.ends_with('Z'), "{older}");
     assert!(texts["missing"].contains("knows of 2 earlier writes: nothing is admitted until"));
     assert!(texts["corrupt"].contains("its first line is not that of a guard's state"));
