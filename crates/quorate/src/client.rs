@@ -1,14 +1,15 @@
 //! The way to a service: addresses, and a connection to each that is made when it is first needed.
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::error::Error;
 use crate::proto::operator_client::OperatorClient;
 use crate::proto::sessions_client::SessionsClient;
 use crate::session::{Session, SessionOptions};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint};
 
 /// The port of an address that names none.
@@ -23,6 +24,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often an idle connection is probed; a probe without an answer for as long again ends it.
 const PROBE: Duration = Duration::from_secs(5);
 
+/// How many sessions share one connection. Half a service's limit on streams of one connection, and more than
+/// keep one connection busy.
+const SESSIONS_PER_LANE: usize = 1_000;
+
 /// The largest message that is read: a total of a group with 100,000 members.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
@@ -34,12 +39,34 @@ pub struct Client {
 
 struct Inner {
     addresses: Vec<String>,
-    channels: Vec<Channel>,
+    lanes: Vec<Mutex<Vec<Arc<Lane>>>>,
     /// The address that answered last, and how many were tried since.
     preferred: AtomicUsize,
     tried: AtomicUsize,
     open_timeout: Duration,
     clock: Clock,
+    /// Sessions hear here that the machine was suspended.
+    woke: watch::Sender<()>,
+    watching: Once,
+}
+
+/// One connection to one address, shared by sessions.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    channel: Channel,
+    /// It fell silent: new sessions and attempts take another.
+    stale: AtomicBool,
+}
+
+impl Lane {
+    /// Nobody begins anything on this connection any more.
+    pub(crate) fn give_up(&self) {
+        self.stale.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sessions(&self) -> SessionsClient<Channel> {
+        SessionsClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
 }
 
 impl fmt::Debug for Client {
@@ -76,15 +103,18 @@ impl ClientBuilder {
     /// [`Error::Address`] names the part of the list that is not an address.
     pub fn build(self) -> Result<Client, Error> {
         let addresses: Vec<String> = parse_addresses(&self.addresses)?;
-        let channels = addresses.iter().map(|address| channel(address)).collect::<Result<_, _>>()?;
+        let lane = |address: &String| Ok(Mutex::new(vec![Arc::new(lane(address)?)]));
+        let lanes = addresses.iter().map(lane).collect::<Result<_, Error>>()?;
         Ok(Client {
             inner: Arc::new(Inner {
                 addresses,
-                channels,
+                lanes,
                 preferred: AtomicUsize::new(0),
                 tried: AtomicUsize::new(0),
                 open_timeout: self.open_timeout,
                 clock: self.clock,
+                woke: watch::Sender::new(()),
+                watching: Once::new(),
             }),
         })
     }
@@ -120,8 +150,8 @@ impl Client {
     /// The plain calls for tools, at the address that answered last.
     pub fn operator(&self) -> OperatorClient<Channel> {
         let preferred = self.inner.preferred.load(Ordering::Relaxed);
-        OperatorClient::new(self.inner.channels[preferred].clone())
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        let channel = self.lane(preferred).channel.clone();
+        OperatorClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     /// The plain calls at the first address that can be reached, which is preferred from then on.
@@ -153,6 +183,24 @@ impl Client {
         &self.inner.clock
     }
 
+    /// Changes when the machine comes back from a suspend. One timer of the kernel serves all sessions of a client;
+    /// where there is none their keepalives notice it, a quarter of a lease later.
+    pub(crate) fn woke(&self) -> watch::Receiver<()> {
+        let inner = &self.inner;
+        inner.watching.call_once(|| {
+            let client = Arc::downgrade(inner);
+            let tell = move |slept: bool| {
+                let client = client.upgrade();
+                if let (Some(client), true) = (&client, slept) {
+                    client.woke.send_replace(());
+                }
+                client.is_some()
+            };
+            tokio::spawn(clock::watch_suspends(inner.clock.clone(), tell));
+        });
+        inner.woke.subscribe()
+    }
+
     pub(crate) fn open_timeout(&self) -> Duration {
         self.inner.open_timeout
     }
@@ -176,8 +224,17 @@ impl Client {
         self.inner.tried.store(0, Ordering::Relaxed);
     }
 
-    pub(crate) fn sessions(&self, address: usize) -> SessionsClient<Channel> {
-        SessionsClient::new(self.inner.channels[address].clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    /// A connection to an address, for one more session.
+    pub(crate) fn lane(&self, address: usize) -> Arc<Lane> {
+        let mut lanes = self.inner.lanes[address].lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|lane| !lane.stale.load(Ordering::Relaxed));
+        if let Some(free) = lanes.iter().find(|lane| Arc::strong_count(lane) <= SESSIONS_PER_LANE) {
+            return Arc::clone(free);
+        }
+        let address = &self.inner.addresses[address];
+        let fresh = Arc::new(lane(address).expect("the address was checked when the client was made"));
+        lanes.push(Arc::clone(&fresh));
+        fresh
     }
 }
 
@@ -189,8 +246,8 @@ fn innermost(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-fn channel(address: &str) -> Result<Channel, Error> {
-    Ok(endpoint(address)?.connect_lazy())
+fn lane(address: &str) -> Result<Lane, Error> {
+    Ok(Lane { channel: endpoint(address)?.connect_lazy(), stale: AtomicBool::new(false) })
 }
 
 fn endpoint(address: &str) -> Result<Endpoint, Error> {
@@ -225,15 +282,17 @@ fn parse_address(text: &str) -> Result<String, Error> {
         return Err(wrong("only http:// and https:// are known"));
     }
     let authority = rest.trim_end_matches('/');
-    let url = format!("{scheme}://{authority}");
+    let (host, port) = match authority.rsplit_once(':') {
+        // The last colon of a bare `[::1]` is inside of the brackets.
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse::<u16>().ok()),
+        _ => (authority, Some(DEFAULT_PORT)),
+    };
+    let port = port.ok_or_else(|| wrong("its port is not a number up to 65535"))?;
+    let url = format!("{scheme}://{host}:{port}");
     let uri: tonic::transport::Uri = url.parse().map_err(|_| wrong("give host:port or a URL"))?;
-    if uri.host().is_none_or(str::is_empty) || !matches!(uri.path(), "" | "/") {
-        return Err(wrong("give host:port or a URL without a path"));
-    }
-    match (uri.port_u16(), uri.port()) {
-        (Some(_), _) => Ok(url),
-        (None, None) if !authority.ends_with(':') => Ok(format!("{url}:{DEFAULT_PORT}")),
-        _ => Err(wrong("its port is not a number up to 65535")),
+    match uri.host() {
+        Some(known) if known == host && !known.is_empty() => Ok(url),
+        _ => Err(wrong("give host:port or a URL without a path")),
     }
 }
 

@@ -117,40 +117,52 @@ impl Hold {
 
     /// Waits until the seat is lost or about to be.
     pub(crate) async fn lost(&self) -> Loss {
-        match self.until(loss).await {
-            Ok(loss) => loss,
-            Err(error) => {
-                Loss { cause: LossCause::SessionLost, why: error.to_string(), remaining: Duration::ZERO }
-            }
-        }
+        let told = self.until(|state, now, key| loss(state, key).or_else(|| near(state, now)));
+        told.await.unwrap_or_else(forked)
+    }
+
+    /// Waits until the seat is lost.
+    pub(crate) async fn gone(&self) -> Loss {
+        self.until(|state, _, key| loss(state, key)).await.unwrap_or_else(forked)
     }
 }
 
-fn loss(state: &mut State, now: Mono, key: PlaceKey) -> Option<Loss> {
-    let lost = |cause, why: String| Some(Loss { cause, why, remaining: Duration::ZERO });
-    match state.place(key).map(|place| &place.stage) {
-        None | Some(Stage::Left | Stage::Leaving) => {
-            return lost(LossCause::GivenUp, "it was given up by this program".into());
-        }
-        Some(Stage::Ended(error @ Error::Closed { .. })) => {
-            return lost(LossCause::Closed, error.to_string());
-        }
-        Some(Stage::Ended(Error::Ended)) => {
-            return lost(LossCause::GivenUp, Error::Ended.to_string());
-        }
-        Some(Stage::Ended(error)) => return lost(LossCause::SessionLost, error.to_string()),
-        Some(Stage::Asked) => {
-            return lost(LossCause::SessionLost, "its session ended; it asks for a place in the next".into());
-        }
-        Some(Stage::In) => {}
-    }
-    if state.lapsed() {
-        return lost(LossCause::DeadlinePassed, "the own deadline has passed".into());
-    }
+fn forked(error: Error) -> Loss {
+    Loss { cause: LossCause::SessionLost, why: error.to_string(), remaining: Duration::ZERO }
+}
+
+/// That the deadline is near, if it is.
+fn near(state: &State, now: Mono) -> Option<Loss> {
     if !state.is_near(now) {
         return None;
     }
     let remaining = state.remaining(now);
-    let why = format!("the service is silent and the deadline is in {} ms", remaining.as_millis());
+    let why = format!("the service is silent, and the deadline is in {} ms", remaining.as_millis());
     Some(Loss { cause: LossCause::DeadlineNear, why, remaining })
+}
+
+/// Why the seat may not be used any more, if it may not.
+fn loss(state: &State, key: PlaceKey) -> Option<Loss> {
+    let (cause, why) = match state.place(key).map(|place| &place.stage) {
+        None | Some(Stage::Left | Stage::Leaving) => {
+            (LossCause::GivenUp, "it was given up by this program".into())
+        }
+        Some(Stage::Ended(error)) => (cause_of(error), error.to_string()),
+        Some(Stage::Asked) => {
+            (LossCause::SessionLost, "its session ended; it asks for a place in the next".into())
+        }
+        Some(Stage::In) if state.lapsed() => {
+            (LossCause::DeadlinePassed, "its own deadline has passed".into())
+        }
+        Some(Stage::In) => return None,
+    };
+    Some(Loss { cause, why, remaining: Duration::ZERO })
+}
+
+fn cause_of(error: &Error) -> LossCause {
+    match error {
+        Error::Closed { .. } => LossCause::Closed,
+        Error::Ended => LossCause::GivenUp,
+        _ => LossCause::SessionLost,
+    }
 }

@@ -133,6 +133,15 @@ fn granted(
     Some(Ok((seat, entry)))
 }
 
+/// The token, once there is one, or why there will be none.
+fn regained(state: &mut State, now: Mono, key: PlaceKey) -> Option<Result<Token, Error>> {
+    match state.place(key).map(|place| &place.stage) {
+        None => Some(Err(Error::Ended)),
+        Some(Stage::Ended(error)) => Some(Err(error.clone())),
+        Some(_) => state.seat(now, key).map(|seat| Ok(seat.token)),
+    }
+}
+
 /// A lock that was granted. Dropped, it is released in the background.
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
@@ -197,6 +206,20 @@ impl LockGuard {
     /// missing. At once if the lock is not held. Called again it waits for the next loss.
     pub async fn lost(&self) -> Loss {
         self.hold.lost().await
+    }
+
+    /// Waits until the lock may not be acted on any more, and says why. At once if that is so.
+    pub async fn gone(&self) -> Loss {
+        self.hold.gone().await
+    }
+
+    /// Waits until the lock may be acted on: at once if it is held; after the deadline has passed, until the service
+    /// has kept the seat for this session, under a new token (RULES R25).
+    ///
+    /// # Errors
+    /// Why it never will be: [`Error::SessionLost`], [`Error::Closed`], [`Error::Ended`].
+    pub async fn regained(&self) -> Result<Token, Error> {
+        self.hold.until(regained).await?
     }
 
     /// Releases the lock and waits until the service has said so. The holder has stopped when it calls this.

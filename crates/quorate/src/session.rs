@@ -8,6 +8,8 @@
 mod link;
 pub(crate) mod place;
 pub(crate) mod state;
+#[cfg(test)]
+mod tests;
 
 use crate::client::Client;
 use crate::error::Error;

@@ -41,6 +41,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
+/// How many sessions one connection may carry, as in the real service.
+const STREAMS_MAX: u32 = 4_096;
+
 /// A service in this process. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Service {
@@ -73,6 +76,7 @@ impl Service {
         let calls = UnboundedReceiverStream::new(calls);
         let calls = futures::StreamExt::map(calls, Ok::<_, std::io::Error>);
         let server = tonic::transport::Server::builder()
+            .max_concurrent_streams(STREAMS_MAX)
             .add_service(SessionsServer::new(sessions))
             .serve_with_incoming(calls);
         let server = tokio::spawn(async move {

@@ -7,7 +7,7 @@
 use super::Shared;
 use super::state::{self, Greeted};
 use crate::advisory::Reason;
-use crate::client::Client;
+use crate::client::{Client, Lane};
 use crate::clock;
 use crate::error::{Code, Error};
 use crate::proto;
@@ -16,7 +16,7 @@ use crate::proto::server_frame::Frame;
 use futures::StreamExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
@@ -35,6 +35,7 @@ pub(crate) type Trouble = Arc<Mutex<Option<(String, Option<Arc<Status>>)>>>;
 
 /// A connection that speaks for the session.
 struct Line {
+    lane: Arc<Lane>,
     frames: mpsc::UnboundedSender<proto::ClientFrame>,
     inbound: Streaming<proto::ServerFrame>,
 }
@@ -43,6 +44,8 @@ struct Line {
 enum Failed {
     /// Try again, elsewhere if there is elsewhere.
     Again(String, Option<Arc<Status>>),
+    /// The deadline passed on the way: attach again and say so. This connection is kept until then.
+    Lapsed(Line),
     /// The session is gone; the next attempt opens another.
     Gone(String),
     /// Trying again will not help.
@@ -54,6 +57,7 @@ struct Link {
     client: Client,
     trouble: Trouble,
     backoff: Duration,
+    woke: watch::Receiver<()>,
     /// The connection before, until the next one has taken over.
     previous: Option<Line>,
 }
@@ -61,7 +65,14 @@ struct Link {
 /// Starts the task. It ends when the session is over.
 pub(super) fn start(shared: Arc<Shared>, client: Client) -> Trouble {
     let trouble = Trouble::default();
-    let link = Link { shared, client, trouble: Arc::clone(&trouble), backoff: BACKOFF_MIN, previous: None };
+    let link = Link {
+        shared,
+        woke: client.woke(),
+        client,
+        trouble: Arc::clone(&trouble),
+        backoff: BACKOFF_MIN,
+        previous: None,
+    };
     tokio::spawn(link.run());
     trouble
 }
@@ -78,27 +89,42 @@ impl Link {
         while !self.is_over() {
             let attempt = self.client.next_address();
             let attempted = {
-                let greeting = greet(&self.shared, &self.client, attempt);
+                let lane = self.client.lane(attempt);
+                let greeting = greet(&self.shared, Arc::clone(&lane));
                 let greeting = tokio::time::timeout(ATTEMPT_MAX, greeting);
-                while_ticking(&self.shared, greeting).await
+                while_ticking(&self.shared, &mut self.woke, greeting).await.unwrap_or_else(|_| {
+                    lane.give_up();
+                    Err(Failed::Again(format!("no answer within {} s", ATTEMPT_MAX.as_secs()), None))
+                })
             };
-            match attempted.unwrap_or_else(|_| Err(Failed::Again("no answer in time".into(), None))) {
+            match attempted {
                 Ok(line) => {
                     self.client.prefer(attempt);
-                    self.backoff = BACKOFF_MIN;
                     self.previous = None;
                     self.speak(line).await;
                 }
-                Err(failed) => self.failed(failed).await,
+                Err(failed) => self.failed(failed),
             }
+            self.pause().await;
         }
+    }
+
+    /// Waits a little before the next attempt, unless the last connection served for long.
+    async fn pause(&mut self) {
+        if self.is_over() || self.backoff == Duration::ZERO {
+            self.backoff = BACKOFF_MIN;
+            return;
+        }
+        let pause = tokio::time::sleep(self.backoff);
+        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        while_ticking(&self.shared, &mut self.woke, pause).await;
     }
 
     fn is_over(&self) -> bool {
         self.shared.with(|state, _| state.over().is_some() || state.is_abandoned())
     }
 
-    async fn failed(&mut self, failed: Failed) {
+    fn failed(&mut self, failed: Failed) {
         match failed {
             Failed::Over(error) => self.shared.with(|state, _| state.finish(error)),
             Failed::Gone(evidence) => {
@@ -108,14 +134,29 @@ impl Link {
                 tracing::debug!(why, "no connection to the service yet");
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((why, status));
             }
+            Failed::Lapsed(line) => self.previous = Some(line),
         }
-        let pause = tokio::time::sleep(self.backoff);
-        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
-        while_ticking(&self.shared, pause).await;
     }
 
     /// Speaks until the connection breaks, falls silent, or the session is over.
     async fn speak(&mut self, mut line: Line) {
+        let since = tokio::time::Instant::now();
+        self.converse(&mut line).await;
+        if since.elapsed() > BACKOFF_MAX {
+            self.backoff = Duration::ZERO;
+        }
+        let silent = self.shared.with(|state, _| {
+            let silent = state.wants_connection() && state.known().is_some();
+            state.away();
+            silent
+        });
+        if silent {
+            line.lane.give_up();
+            self.previous = Some(line);
+        }
+    }
+
+    async fn converse(&mut self, line: &mut Line) {
         loop {
             let (frames, wake, renew, over) = self.shared.with(|state, now| {
                 state.tick(now);
@@ -125,25 +166,20 @@ impl Link {
             });
             for frame in frames {
                 if line.frames.send(frame).is_err() {
-                    return self.shared.with(|state, _| state.away());
+                    return;
                 }
             }
-            if over {
-                return;
-            }
-            if renew {
-                self.shared.with(|state, _| state.away());
-                self.previous = Some(line);
+            if renew || over {
                 return;
             }
             let ended = tokio::select! {
-                biased;
                 () = self.shared.kick.notified() => false,
+                Ok(()) = self.woke.changed() => false,
                 () = tokio::time::sleep(wake) => false,
                 frame = line.inbound.message() => self.heard(frame),
             };
             if ended {
-                return self.shared.with(|state, _| state.away());
+                return;
             }
         }
     }
@@ -170,7 +206,7 @@ impl Link {
 }
 
 /// Lets the clock be looked at while something else is awaited.
-async fn while_ticking<F: Future>(shared: &Shared, doing: F) -> F::Output {
+async fn while_ticking<F: Future>(shared: &Shared, woke: &mut watch::Receiver<()>, doing: F) -> F::Output {
     tokio::pin!(doing);
     loop {
         let wake = shared.with(|state, now| {
@@ -181,6 +217,7 @@ async fn while_ticking<F: Future>(shared: &Shared, doing: F) -> F::Output {
             biased;
             done = &mut doing => return done,
             () = shared.kick.notified() => {}
+            Ok(()) = woke.changed() => {}
             () = tokio::time::sleep(wake) => {}
         }
     }
@@ -188,13 +225,12 @@ async fn while_ticking<F: Future>(shared: &Shared, doing: F) -> F::Output {
 
 /// Connects, and opens the session or attaches to it. The first frame is made when it is sent, so that its time
 /// is the send time and a deadline that passes meanwhile is said.
-async fn greet(shared: &Arc<Shared>, client: &Client, address: usize) -> Result<Line, Failed> {
+async fn greet(shared: &Arc<Shared>, lane: Arc<Lane>) -> Result<Line, Failed> {
     let (frames, rest) = mpsc::unbounded_channel();
     let greeter = Arc::clone(shared);
     let first = futures::stream::once(async move { greeter.with(|state, now| state.greet(now)) });
     let outbound = first.chain(UnboundedReceiverStream::new(rest));
-    let mut sessions = client.sessions(address);
-    let response = sessions.stream(outbound).await.map_err(|status| {
+    let response = lane.sessions().stream(outbound).await.map_err(|status| {
         let why = deepest(&status);
         Failed::Again(why, Some(Arc::new(status)))
     })?;
@@ -206,8 +242,8 @@ async fn greet(shared: &Arc<Shared>, client: &Client, address: usize) -> Result<
     };
     match frame {
         Some(Frame::Opened(opened)) => match shared.with(|state, now| state.opened(now, opened)) {
-            Ok(Greeted::Speak) => Ok(Line { frames, inbound }),
-            Ok(Greeted::Again) => Err(Failed::Again("the deadline passed on the way".into(), None)),
+            Ok(Greeted::Speak) => Ok(Line { lane, frames, inbound }),
+            Ok(Greeted::Again) => Err(Failed::Lapsed(Line { lane, frames, inbound })),
             Err(error) => Err(Failed::Over(error)),
         },
         Some(Frame::Bye(bye)) => {

@@ -14,7 +14,7 @@ use quorate_core::id::{EntryId, Token, Version, ViewId};
 use quorate_core::state_machine::{
     Change, Changed, Face, Join, Member, MemberKind, Place as Standing, Reason as Logged, Role, Seat, Total,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -77,6 +77,8 @@ pub(crate) struct Place {
     early: Vec<Arc<Change>>,
     early_lost: bool,
     missed: Option<u64>,
+    /// How many keepalives in a row did not name it, although it waits.
+    unheard: u8,
     /// The next total is for a reader that was told of an absence, or was never told anything.
     awaited: Option<Awaited>,
     news: VecDeque<News>,
@@ -145,6 +147,7 @@ impl Place {
             early: Vec::new(),
             early_lost: false,
             missed: None,
+            unheard: 0,
             awaited: Some(awaited),
             news: VecDeque::new(),
             told: Told::default(),
@@ -236,6 +239,15 @@ impl Place {
         }
         self.wake.all();
         Need::Nothing
+    }
+
+    /// Whether it waits, but the service has twice not named it among those that wait (RULES R24). The first time
+    /// its grant may be on its way.
+    pub(crate) fn is_unheard(&mut self, waiting: &BTreeSet<EntryId>) -> bool {
+        let waits = self.standing().is_some_and(|standing| standing.role == Role::Standby);
+        let named = self.entry.is_some_and(|entry| waiting.contains(&entry));
+        self.unheard = if waits && !named { self.unheard.saturating_add(1) } else { 0 };
+        self.unheard >= 2
     }
 
     /// The service dropped changes of this group, and a total follows by itself.

@@ -35,6 +35,9 @@ pub(crate) const WINDOW: u64 = 512;
 /// How long after an unanswered call it is sent again.
 const AGAIN_MS: u64 = 50;
 
+/// How many waiting places a confirmed keepalive names at most: one that names as many says nothing of the rest.
+const WAITING_MAX: usize = 256;
+
 /// How many unconfirmed keepalives are remembered: far more than fit into a lease.
 const BEATS_MAX: usize = 64;
 
@@ -167,7 +170,8 @@ impl State {
 
     /// Whether seats may be used at this reading of the clock.
     pub(crate) fn acts(&self, now: Mono) -> bool {
-        !self.lapsed
+        self.known.is_some()
+            && !self.lapsed
             && self.closing.is_none()
             && self.over.is_none()
             && self.deadline.is_some_and(|deadline| now < deadline)
@@ -183,11 +187,16 @@ impl State {
 
     /// How long before its deadline a holder is warned.
     pub(crate) fn warning(&self) -> Span {
-        let ttl = self.known.map_or(Span::ZERO, |known| known.ttl);
         match self.options.warning {
             Some(warning) => Span::from_millis(warning.as_millis() as u64),
-            None => Span::from_millis(ttl.as_millis() / 6),
+            None => Span::from_millis(self.ttl().as_millis() / 6),
         }
+    }
+
+    /// The length of a lease: the effective one, or before that is known the wished one.
+    fn ttl(&self) -> Span {
+        let wished = Span::from_millis(self.options.ttl.as_millis() as u64);
+        self.known.map_or(wished, |known| known.ttl)
     }
 
     /// Whether what remains is less than the warning margin.
@@ -222,7 +231,7 @@ impl State {
         self.lapsed = true;
         self.renew_connection = self.closing.is_none();
         self.dirty = true;
-        let silent = self.known.map_or(Span::ZERO, |known| known.ttl);
+        let silent = self.ttl();
         let evidence =
             format!("no keepalive was confirmed within its lease of {silent}; its own deadline has passed");
         for place in self.places.values_mut() {
@@ -241,8 +250,7 @@ impl State {
 
     /// The error of a wait that the silence has ended.
     pub(crate) fn wait_lost(&self, what: String) -> Error {
-        let silent = self.known.map_or(Duration::ZERO, |known| known.ttl.to_std());
-        Error::WaitLost { what, silent }
+        Error::WaitLost { what, silent: self.ttl().to_std() }
     }
 
     // ---- Timers ----------------------------------------------------------------------------------------
@@ -256,11 +264,7 @@ impl State {
             self.warned = true;
             self.places.values().for_each(|place| place.wake.all());
         }
-        if !self.silent
-            && !self.lapsed
-            && self.closing.is_none()
-            && self.silence_at().is_some_and(|at| now >= at)
-        {
+        if self.silence_at().is_some_and(|at| now >= at) {
             self.fall_silent(now);
         }
         while self.again.front().is_some_and(|(at, _)| now >= *at) {
@@ -272,9 +276,11 @@ impl State {
         }
     }
 
+    /// When the service will count as silent: after half a lease without a confirmation, once.
     fn silence_at(&self) -> Option<Mono> {
-        let ttl = self.known?.ttl;
-        Some(self.heard + Span::from_millis((ttl.as_millis() / 2).max(1)))
+        let told = self.silent || self.lapsed || self.closing.is_some();
+        let half = Span::from_millis((self.known?.ttl.as_millis() / 2).max(1));
+        (!told).then(|| self.heard + half)
     }
 
     fn fall_silent(&mut self, now: Mono) {
@@ -298,10 +304,8 @@ impl State {
             if !self.warned {
                 next = next.min(deadline - self.warning());
             }
-            if let (Some(at), false) = (self.silence_at(), self.silent) {
-                next = next.min(at);
-            }
         }
+        next = self.silence_at().map_or(next, |at| next.min(at));
         self.again.front().map_or(next, |(at, _)| next.min(*at))
     }
 
@@ -430,7 +434,7 @@ impl State {
         if self.beats.len() > BEATS_MAX {
             self.beats.pop_front();
         }
-        self.next_beat = now + lease::beat(self.known.map_or(Span::ZERO, |known| known.ttl));
+        self.next_beat = now + lease::beat(self.ttl());
         proto::KeepAlive { seq: self.beat_seq }
     }
 
@@ -454,7 +458,7 @@ impl State {
         }
         let frame = frame.frame.ok_or_else(|| Error::Protocol("an empty frame".into()))?;
         match frame {
-            Frame::Alive(alive) => self.alive(now, alive.seq),
+            Frame::Alive(alive) => self.alive(now, &alive),
             Frame::Answer(answer) => {
                 let reply = answer.reply.ok_or_else(|| Error::Protocol("an empty answer".into()))?;
                 self.answered(RequestId(answer.request), reply)?;
@@ -481,17 +485,13 @@ impl State {
                 return Err(Error::Protocol("a frame out of its turn".into()));
             }
         }
-        self.dirty = true;
         Ok(())
     }
 
-    fn alive(&mut self, now: Mono, seq: u64) {
-        let confirmed = self.beats.iter().find(|(n, _)| *n == seq).map(|(_, sent)| *sent);
-        self.beats.retain(|(n, _)| *n > seq);
+    fn alive(&mut self, now: Mono, alive: &proto::Alive) {
+        let confirmed = self.beats.iter().find(|(n, _)| *n == alive.seq).map(|(_, sent)| *sent);
+        self.beats.retain(|(n, _)| *n > alive.seq);
         let (Some(sent), Some(known), None) = (confirmed, self.known, &self.closing) else { return };
-        if self.lapsed {
-            return;
-        }
         let deadline = sent + lease::act_for(known.ttl);
         if now >= deadline {
             return;
@@ -499,6 +499,14 @@ impl State {
         self.deadline = self.deadline.max(Some(deadline));
         self.heard = self.heard.max(sent);
         self.warned = self.warned && self.is_near(now);
+        if alive.waiting.len() < WAITING_MAX {
+            let waiting: BTreeSet<EntryId> = alive.waiting.iter().copied().map(EntryId).collect();
+            for place in self.places.values_mut() {
+                if place.is_unheard(&waiting) {
+                    self.resyncs.extend(place.entry);
+                }
+            }
+        }
     }
 
     fn change(&mut self, change: &Arc<Change>) {
@@ -561,3 +569,6 @@ fn known(opened: &proto::Opened) -> Result<Known, Error> {
         on_disconnect: wire::from_on_disconnect(opened.on_disconnect).map_err(malformed)?,
     })
 }
+
+#[cfg(test)]
+mod tests;

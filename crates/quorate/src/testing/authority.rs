@@ -133,16 +133,6 @@ impl Memory {
             }
         }
     }
-
-    fn waiting(&self, session: SessionId) -> Vec<EntryId> {
-        let view = self.look(|machine| machine.session_view(session));
-        let places = view.into_iter().flat_map(|view| view.places);
-        places
-            .filter(|(_, _, _, blocker)| blocker.is_some())
-            .map(|(_, entry, _, _)| entry)
-            .take(WAITING_MAX)
-            .collect()
-    }
 }
 
 impl Core {
@@ -196,7 +186,7 @@ impl Authority for Shared {
             }
             let confirmed = memory.lock().keeper.confirm(session, arrived, reign);
             memory.ends.notify_one();
-            confirmed.then(|| memory.waiting(session))
+            confirmed.then(|| memory.look(|machine| machine.waiting(session, WAITING_MAX)))
         })
     }
 

@@ -118,6 +118,7 @@ async fn carry(client: TcpStream, service: DuplexStream, state: watch::Receiver<
     let calls = copy(from_client, to_service, state.clone(), |state| state.calls);
     let answers = copy(from_service, to_client, state, |state| state.answers);
     tokio::select! {
+        biased; // What is cut and thawed at once passes nothing.
         _ = broken.wait_for(|state| state.life != life) => {}
         () = calls => {}
         () = answers => {}

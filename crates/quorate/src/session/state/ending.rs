@@ -53,10 +53,13 @@ impl State {
 
     /// Everything in the old session is lost. Groups ask for a place in the next one (RULES R14), locks do not.
     fn start_anew(&mut self, error: &Error, reason: Reason, evidence: &str) {
+        let ttl = self.ttl();
         self.known = None;
         self.live = false;
         self.secret = Secret(rand::random());
-        (self.deadline, self.lapsed, self.silent) = (None, false, false);
+        // For a lease's length its users wait for the next session, and no longer (RULES R24).
+        self.deadline = Some(self.clock.now() + ttl);
+        (self.lapsed, self.silent) = (false, false);
         self.renew_connection = true;
         self.by_entry.clear();
         self.resyncs.clear();
