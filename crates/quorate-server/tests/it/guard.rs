@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -332,11 +333,13 @@ fn l5_a_stopped_writer_cannot_write_after_the_newer_one() {
 fn x1_eight_processes_with_random_tokens_never_overlap_and_never_go_back() {
     let place = Place::new();
     let inside = "mkdir busy || echo overlap >> faults; echo $QUORATE_TOKEN >> orders; rmdir busy";
+    let greatest = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 for round in 0..6 {
                     let token = round * 10 + rand::random_range(1..10);
+                    greatest.fetch_max(token, Ordering::Relaxed);
                     let (code, _, stderr) = output(&mut place.run(&[], "orders", token, inside));
                     assert!(code == 0 || code == 3, "{code}: {stderr}");
                 }
@@ -346,7 +349,7 @@ fn x1_eight_processes_with_random_tokens_never_overlap_and_never_go_back() {
     let orders = place.read("orders");
     let tokens: Vec<u64> = orders.lines().map(|line| line.parse().expect("a token")).collect();
     assert!(tokens.is_sorted(), "{tokens:?}");
-    assert!(tokens.len() >= 6, "whoever comes to a round first is admitted: {tokens:?}");
+    assert_eq!(tokens.last(), Some(&greatest.into_inner()), "the newest holder always comes in");
     assert_eq!(place.read("faults"), "");
 }
 
@@ -471,6 +474,9 @@ fn r31_admit_says_that_it_is_only_a_check() {
 #[test]
 fn show_tells_the_floors_who_is_inside_and_who_was_refused() {
     let place = Place::new();
+    let (code, _, stderr) = output(&mut place.guard("show"));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(!place.state().exists(), "to look does not make a guard");
     let (_inside, command) = place.start_inside(42, "inside", "exec sleep 600");
     assert_eq!(output(&mut place.run(&[], "orders", 41, "true")).0, 3);
     assert_eq!(output(&mut place.run(&[], "bills", 7, "true")).0, 0);
@@ -480,6 +486,7 @@ fn show_tells_the_floors_who_is_inside_and_who_was_refused() {
     assert!(lines[0].starts_with("RESOURCE"), "{table}");
     assert!(lines[1].starts_with("bills"), "{table}");
     assert!(lines[2].contains(&format!("pid {} with 42", command.0)), "{table}");
+    assert!(table.ends_with("the greatest token of all is 42\n"), "{table}");
     let (_, text, _) = output(place.guard("show").args(["--json", "orders"]));
     let shown = json_lines(&text);
     let orders = &shown[0];

@@ -249,7 +249,11 @@ impl Guard for FileGuard {
             holders: holders.remove(&resource).unwrap_or_default(),
             resource,
         });
-        Ok(Report { resources: resources.collect(), resets: session.state.resets.iter().cloned().collect() })
+        Ok(Report {
+            resources: resources.collect(),
+            resets: session.state.resets.iter().cloned().collect(),
+            base: session.state.base,
+        })
     }
 
     fn reset(&self, resource: &Name, reset: Reset) -> Result<Floor, GuardError> {

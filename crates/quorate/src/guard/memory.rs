@@ -3,7 +3,7 @@
 
 use super::report::now;
 use super::{
-    Accepted, Blocker, Floor, Guard, GuardError, Hold, Holder, Name, Notice, Offer, Permit, Process,
+    Accepted, Blocker, Floor, Guard, GuardError, Hold, Holder, Mark, Name, Notice, Offer, Permit, Process,
     Refusals, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms, Token,
 };
 use std::collections::BTreeMap;
@@ -160,7 +160,7 @@ impl Guard for MemoryGuard {
             holders: memory.inside.values().filter(|holder| holder.resource == resource).cloned().collect(),
             resource,
         });
-        Ok(Report { resources: resources.collect(), resets: memory.resets.clone() })
+        Ok(Report { resources: resources.collect(), resets: memory.resets.clone(), base: Mark::default() })
     }
 
     fn reset(&self, resource: &Name, reset: Reset) -> Result<Floor, GuardError> {

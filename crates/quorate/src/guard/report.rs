@@ -1,6 +1,6 @@
 //! What a guard remembers, for people and for `quorate guard show`.
 
-use super::{Floor, Holder, Name, SeatNo, Token};
+use super::{Floor, Holder, Mark, Name, SeatNo, Token};
 use quorate_core::time::Wall;
 use std::collections::VecDeque;
 
@@ -15,6 +15,16 @@ pub struct Report {
     pub resources: Vec<ResourceReport>,
     /// The resets by operators, oldest first; the last 256 are kept.
     pub resets: Vec<ResetLine>,
+    /// The floor of every resource that has none of its own.
+    pub base: Mark,
+}
+
+impl Report {
+    /// The greatest token over all resources. A restored service has to begin above it (RULES R30).
+    pub fn highest(&self) -> Token {
+        let floors = self.resources.iter().map(|resource| resource.floor.highest());
+        floors.fold(self.base.token, Token::max)
+    }
 }
 
 /// What a guard remembers of one resource.
@@ -96,5 +106,5 @@ pub fn rfc3339(at: Wall) -> String {
 
 /// The wall clock, a label for people.
 pub(super) fn now() -> Wall {
-    Wall(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0))
+    Wall(u64::try_from(crate::clock::wall_ms()).unwrap_or(0))
 }

@@ -5,14 +5,17 @@ use super::super::exit::{Failure, Outcome};
 use super::super::output::{self, Rows};
 use super::{ShowArgs, failure};
 use quorate::guard::{
-    Guard, Holder, Mark, RefusedOffer, Report, ResetLine, ResourceReport, SeatKeys, SeatNo, rfc3339,
+    FileGuard, FileOptions, Guard, Holder, Mark, RefusedOffer, Report, ResetLine, ResourceReport, SeatKeys,
+    SeatNo, rfc3339,
 };
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
 /// Prints the report.
 pub(super) fn run(args: &ShowArgs, global: &Global) -> Outcome {
-    let guard = args.state.open(SeatKeys::BySeat)?;
+    // To look must not make a guard where there is none.
+    let options = FileOptions { seats: SeatKeys::BySeat, create: false };
+    let guard = FileGuard::open(&args.state.state, options).map_err(failure)?;
     let mut report = guard.show().map_err(failure)?;
     if let Some(wanted) = &args.resource {
         report.resources.retain(|resource| resource.resource == *wanted);
@@ -24,8 +27,12 @@ pub(super) fn run(args: &ShowArgs, global: &Global) -> Outcome {
         }
     }
     match (global.json, &args.resource) {
-        (true, _) => print_json(&report)?,
-        (false, None) => output::line(overview(&report))?,
+        (true, None) => {
+            print_json(&report)?;
+            output::json(&json!({ "kind": "guard", "highest": report.highest().to_string() }))?;
+        }
+        (true, Some(_)) => print_json(&report)?,
+        (false, None) => output::line(overview(&report) + &below(&report))?,
         (false, Some(_)) => output::line(details(&report))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -140,12 +147,17 @@ fn overview(report: &Report) -> String {
             ]);
         }
     }
+    rows.render()
+}
+
+/// What is true of the guard as a whole.
+fn below(report: &Report) -> String {
     let resets = match report.resets.len() {
         0 => String::new(),
-        1 => "\n1 reset; `--json` shows it".into(),
-        many => format!("\n{many} resets; `--json` shows them"),
+        1 => "; 1 reset, which --json shows".into(),
+        many => format!("; {many} resets, which --json shows"),
     };
-    rows.render() + &resets
+    format!("\nthe greatest token of all is {}{resets}", report.highest())
 }
 
 fn marks(resource: &ResourceReport) -> Vec<(Option<SeatNo>, Mark)> {
@@ -170,7 +182,7 @@ fn inside_text(holder: &Holder) -> String {
 
 /// One resource with everything that is known of it.
 fn details(report: &Report) -> String {
-    let mut parts = vec![overview(&Report { resets: Vec::new(), ..report.clone() })];
+    let mut parts = vec![overview(report)];
     for resource in &report.resources {
         let clusters: Vec<_> = marks(resource).iter().filter_map(|(_, mark)| mark.cluster).collect();
         if let Some(cluster) = clusters.first() {
