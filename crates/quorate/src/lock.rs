@@ -121,8 +121,10 @@ fn granted(
     let Some(place) = state.place(key) else {
         return Some(Err(state.wait_lost(what.into())));
     };
-    if let Stage::Ended(error) = &place.stage {
-        return Some(Err(error.clone()));
+    match &place.stage {
+        Stage::Ended(error) => return Some(Err(error.clone())),
+        Stage::Left => return Some(Err(Error::Ended)),
+        _ => {}
     }
     if place.unwanted || state.lapsed() {
         return Some(Err(state.wait_lost(what.into())));

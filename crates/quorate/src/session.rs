@@ -109,7 +109,7 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.shared.ours().is_ok() {
-            self.shared.with(|state, _| state.retire());
+            self.shared.with(|state, _| state.end(None));
         }
     }
 }

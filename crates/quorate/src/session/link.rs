@@ -5,7 +5,7 @@
 //! not give itself up by reconnecting (RULES R18).
 
 use super::Shared;
-use super::state::{self, Greeted};
+use super::state::{self, Greeted, Greeting};
 use crate::advisory::Reason;
 use crate::client::{Client, Lane};
 use crate::clock;
@@ -14,7 +14,7 @@ use crate::proto;
 use crate::proto::bye::Kind;
 use crate::proto::server_frame::Frame;
 use futures::StreamExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -26,8 +26,10 @@ const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The longest pause between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// How long one attempt may take until the service has answered the opening. An address that swallows packets
-/// costs this much before the next is tried.
+/// How long one attempt may take until the service has answered the opening: a quarter of the lease, but within
+/// these bounds, and twice as long after each that took too long. An address that swallows packets costs this much
+/// before the next is tried; a service that needs longer than the least is one that is slow.
+const ATTEMPT_MIN: Duration = Duration::from_millis(250);
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 /// What the last attempt met, for the error of an opening that takes too long.
@@ -45,7 +47,7 @@ enum Failed {
     /// Try again, elsewhere if there is elsewhere.
     Again(String, Option<Arc<Status>>),
     /// The deadline passed on the way: attach again and say so. This connection is kept until then.
-    Lapsed(Line),
+    Lapsed(Box<Line>),
     /// The session is gone; the next attempt opens another.
     Gone(String),
     /// Trying again will not help.
@@ -57,6 +59,8 @@ struct Link {
     client: Client,
     trouble: Trouble,
     backoff: Duration,
+    /// How long the next attempt may take at least, since shorter ones took too long.
+    patience: Duration,
     woke: watch::Receiver<()>,
     /// The connection before, until the next one has taken over.
     previous: Option<Line>,
@@ -71,6 +75,7 @@ pub(super) fn start(shared: Arc<Shared>, client: Client) -> Trouble {
         client,
         trouble: Arc::clone(&trouble),
         backoff: BACKOFF_MIN,
+        patience: ATTEMPT_MIN,
         previous: None,
     };
     tokio::spawn(link.run());
@@ -87,25 +92,32 @@ impl Drop for Link {
 impl Link {
     async fn run(mut self) {
         while !self.is_over() {
-            let attempt = self.client.next_address();
-            let attempted = {
-                let lane = self.client.lane(attempt);
-                let greeting = greet(&self.shared, Arc::clone(&lane));
-                let greeting = tokio::time::timeout(ATTEMPT_MAX, greeting);
-                while_ticking(&self.shared, &mut self.woke, greeting).await.unwrap_or_else(|_| {
-                    lane.give_up();
-                    Err(Failed::Again(format!("no answer within {} s", ATTEMPT_MAX.as_secs()), None))
-                })
-            };
-            match attempted {
+            let address = self.client.next_address();
+            match self.attempt(address).await {
                 Ok(line) => {
-                    self.client.prefer(attempt);
+                    self.client.prefer(address);
+                    self.patience = ATTEMPT_MIN;
                     self.previous = None;
                     self.speak(line).await;
                 }
                 Err(failed) => self.failed(failed),
             }
             self.pause().await;
+        }
+    }
+
+    async fn attempt(&mut self, address: usize) -> Result<Line, Failed> {
+        let patience = self.shared.with(|state, _| state.patience());
+        let patience = patience.max(self.patience).min(ATTEMPT_MAX);
+        let lane = self.client.lane(address);
+        let greeting = tokio::time::timeout(patience, greet(&self.shared, Arc::clone(&lane)));
+        match while_ticking(&self.shared, &mut self.woke, greeting).await {
+            Ok(greeted) => greeted,
+            Err(_) => {
+                lane.give_up();
+                self.patience = patience * 2;
+                Err(Failed::Again(format!("no answer within {} ms", patience.as_millis()), None))
+            }
         }
     }
 
@@ -134,7 +146,7 @@ impl Link {
                 tracing::debug!(why, "no connection to the service yet");
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((why, status));
             }
-            Failed::Lapsed(line) => self.previous = Some(line),
+            Failed::Lapsed(line) => self.previous = Some(*line),
         }
     }
 
@@ -227,8 +239,15 @@ async fn while_ticking<F: Future>(shared: &Shared, woke: &mut watch::Receiver<()
 /// is the send time and a deadline that passes meanwhile is said.
 async fn greet(shared: &Arc<Shared>, lane: Arc<Lane>) -> Result<Line, Failed> {
     let (frames, rest) = mpsc::unbounded_channel();
-    let greeter = Arc::clone(shared);
-    let first = futures::stream::once(async move { greeter.with(|state, now| state.greet(now)) });
+    // An attempt that was given up may still be polled: what it said must not be taken for another's.
+    let said = Arc::new(OnceLock::new());
+    let (greeter, saying) = (Arc::clone(shared), Arc::clone(&said));
+    let first = futures::stream::once(async move {
+        let (frame, greeting) = greeter.with(|state, now| state.greet(now));
+        // A stream yields its first item once.
+        let _ = saying.set(greeting);
+        frame
+    });
     let outbound = first.chain(UnboundedReceiverStream::new(rest));
     let response = lane.sessions().stream(outbound).await.map_err(|status| {
         let why = deepest(&status);
@@ -241,9 +260,9 @@ async fn greet(shared: &Arc<Shared>, lane: Arc<Lane>) -> Result<Line, Failed> {
         Err(status) => return Err(Failed::Again(deepest(&status), Some(Arc::new(status)))),
     };
     match frame {
-        Some(Frame::Opened(opened)) => match shared.with(|state, now| state.opened(now, opened)) {
+        Some(Frame::Opened(opened)) => match answered(shared, said.get(), opened) {
             Ok(Greeted::Speak) => Ok(Line { lane, frames, inbound }),
-            Ok(Greeted::Again) => Err(Failed::Lapsed(Line { lane, frames, inbound })),
+            Ok(Greeted::Again) => Err(Failed::Lapsed(Box::new(Line { lane, frames, inbound }))),
             Err(error) => Err(Failed::Over(error)),
         },
         Some(Frame::Bye(bye)) => {
@@ -252,6 +271,11 @@ async fn greet(shared: &Arc<Shared>, lane: Arc<Lane>) -> Result<Line, Failed> {
         }
         _ => Err(Failed::Over(Error::Protocol("no answer to the opening".into()))),
     }
+}
+
+fn answered(shared: &Shared, said: Option<&Greeting>, opened: proto::Opened) -> Result<Greeted, Error> {
+    let said = said.ok_or_else(|| Error::Protocol("an answer to nothing".into()))?;
+    shared.with(|state, now| state.opened(now, *said, opened))
 }
 
 /// What the end of a connection means for the session.

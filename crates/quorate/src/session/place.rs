@@ -65,6 +65,8 @@ pub(crate) struct Place {
     pub(crate) unwanted: bool,
     /// Its user has a handle of it; before that a wait for it may be given up.
     pub(crate) handed: bool,
+    /// It was described anew while it was asked for.
+    pub(crate) described: bool,
     /// Its user knows that it has ended and has come to rest (RULES R11).
     pub(crate) stopped: bool,
     pub(crate) wake: Arc<Wake>,
@@ -136,6 +138,7 @@ impl Place {
             stage: Stage::Asked,
             unwanted: false,
             handed: false,
+            described: false,
             stopped: false,
             wake: Arc::default(),
             standing: None,
@@ -218,7 +221,8 @@ impl Place {
     pub(crate) fn total(&mut self, total: Total) -> Need {
         if total.version < self.version {
             // It was read before what is already known: there must be a newer one.
-            return if self.missed.is_some() { Need::Total } else { Need::Nothing };
+            let needed = self.missed.is_some() || self.awaited.is_some();
+            return if needed { Need::Total } else { Need::Nothing };
         }
         let newer = total.version > self.version;
         if total.version >= self.standing_version {
@@ -385,7 +389,7 @@ impl Place {
 
     /// It was left by its own call.
     pub(crate) fn left(&mut self) {
-        if matches!(self.stage, Stage::Ended(_)) {
+        if matches!(self.stage, Stage::Left | Stage::Ended(_)) {
             return;
         }
         self.stage = Stage::Left;

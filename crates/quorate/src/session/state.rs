@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::proto;
 use crate::session::SessionOptions;
 use crate::wire;
-use quorate_core::id::{ClusterId, EntryId, RequestId, Secret, SessionId};
+use quorate_core::id::{ClusterId, EntryId, Name, RequestId, Secret, SessionId};
 use quorate_core::lease;
 use quorate_core::state_machine::{Change, OnDisconnect, Op, Seat, Total};
 use quorate_core::time::{Mono, Span};
@@ -52,6 +52,14 @@ pub(crate) struct Known {
     pub(crate) cluster: ClusterId,
     pub(crate) ttl: Span,
     pub(crate) on_disconnect: OnDisconnect,
+}
+
+/// What was said when a connection began, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Greeting {
+    sent: Mono,
+    /// It was said that the own deadline has passed.
+    lapsed: bool,
 }
 
 /// What comes after an answered opening.
@@ -91,7 +99,6 @@ pub(crate) struct State {
     live: bool,
     /// A new connection is wanted, whatever the present one says.
     renew_connection: bool,
-    greeting: (Mono, bool),
     deadline: Option<Mono>,
     heard: Mono,
     lapsed: bool,
@@ -111,6 +118,7 @@ pub(crate) struct State {
     last_place: u64,
     places: BTreeMap<PlaceKey, Place>,
     by_entry: BTreeMap<EntryId, PlaceKey>,
+    by_group: BTreeMap<Name, Vec<PlaceKey>>,
     dirty: bool,
     /// Hears that the session is open, lost or over.
     pub(crate) turned: Arc<Notify>,
@@ -125,7 +133,6 @@ impl State {
             known: None,
             live: false,
             renew_connection: false,
-            greeting: (Mono(0), false),
             deadline: None,
             heard: Mono(0),
             lapsed: false,
@@ -145,6 +152,7 @@ impl State {
             last_place: 0,
             places: BTreeMap::new(),
             by_entry: BTreeMap::new(),
+            by_group: BTreeMap::new(),
             dirty: false,
             turned: Arc::default(),
         }
@@ -267,11 +275,14 @@ impl State {
         if self.silence_at().is_some_and(|at| now >= at) {
             self.fall_silent(now);
         }
+        if self.leave_at().is_some_and(|at| now >= at) {
+            self.renew_connection = true;
+        }
         while self.again.front().is_some_and(|(at, _)| now >= *at) {
-            if let Some((_, request)) = self.again.pop_front() {
-                if self.calls.contains_key(&request) {
-                    self.unsent.insert(request);
-                }
+            if let Some((_, request)) = self.again.pop_front()
+                && self.calls.contains_key(&request)
+            {
+                self.unsent.insert(request);
             }
         }
     }
@@ -283,9 +294,16 @@ impl State {
         (!told).then(|| self.heard + half)
     }
 
+    /// When a silent connection is left for another: an eighth of a lease after it counts as silent, with more
+    /// than a third of the lease left to attach elsewhere. Sooner, and a service that is merely slow would get all
+    /// its sessions anew on top.
+    fn leave_at(&self) -> Option<Mono> {
+        let leaves = self.live && self.silent && !self.renew_connection && self.closing.is_none();
+        leaves.then(|| self.heard + Span::from_millis((self.ttl().as_millis() * 5 / 8).max(2)))
+    }
+
     fn fall_silent(&mut self, now: Mono) {
         self.silent = true;
-        self.renew_connection = true;
         let evidence = format!("no keepalive was confirmed for {}", now.since(self.heard));
         self.places.values_mut().for_each(|place| place.unavailable(&evidence));
     }
@@ -306,16 +324,22 @@ impl State {
             }
         }
         next = self.silence_at().map_or(next, |at| next.min(at));
+        next = self.leave_at().map_or(next, |at| next.min(at));
         self.again.front().map_or(next, |(at, _)| next.min(*at))
     }
 
     // ---- The connection ----------------------------------------------------------------------------------
 
-    /// The first frame of a connection. It is sent now.
-    pub(crate) fn greet(&mut self, now: Mono) -> proto::ClientFrame {
+    /// How long an attempt to connect may take at first: an address that swallows packets must not cost the lease.
+    pub(crate) fn patience(&self) -> Duration {
+        self.known.map_or(Duration::MAX, |known| known.ttl.to_std() / 4)
+    }
+
+    /// The first frame of a connection, which is sent now, and what [`State::opened`] needs of it.
+    pub(crate) fn greet(&mut self, now: Mono) -> (proto::ClientFrame, Greeting) {
         use proto::client_frame::Frame;
         self.check(now);
-        self.greeting = (now, self.lapsed);
+        let greeting = Greeting { sent: now, lapsed: self.lapsed };
         let secret = wire::to_wide(self.secret.0);
         let frame = match self.known {
             Some(known) => Frame::Attach(proto::Attach { session: known.id.0, secret, lapsed: self.lapsed }),
@@ -326,21 +350,25 @@ impl State {
                 label: self.options.label.clone(),
             }),
         };
-        proto::ClientFrame { frame: Some(frame) }
+        (proto::ClientFrame { frame: Some(frame) }, greeting)
     }
 
     /// The opening or attaching was answered.
-    pub(crate) fn opened(&mut self, now: Mono, opened: proto::Opened) -> Result<Greeted, Error> {
+    pub(crate) fn opened(
+        &mut self,
+        now: Mono,
+        greeting: Greeting,
+        opened: proto::Opened,
+    ) -> Result<Greeted, Error> {
         self.check(now);
         let known = known(&opened)?;
         let totals = opened.totals.into_iter().map(wire::from_total);
         let totals: Vec<Total> = totals.collect::<Result<_, _>>().map_err(malformed)?;
-        let (sent, said_lapsed) = self.greeting;
         self.known = Some(known);
-        if self.lapsed && !said_lapsed {
+        if self.lapsed && !greeting.lapsed {
             return Ok(Greeted::Again);
         }
-        let deadline = sent + lease::act_for(known.ttl);
+        let deadline = greeting.sent + lease::act_for(known.ttl);
         if opened.closing.is_none() && self.closing.is_none() {
             if now >= deadline {
                 self.deadline = Some(deadline);
@@ -351,7 +379,7 @@ impl State {
             self.lapsed = false;
             self.warned = false;
         }
-        self.speak(sent, known);
+        self.speak(greeting.sent, known);
         self.take_totals(totals);
         if let Some(why) = opened.closing {
             self.close(why);
@@ -379,18 +407,20 @@ impl State {
             let key = self.by_entry.get(&total.entry);
             if let Some(place) = key.and_then(|key| self.places.get_mut(key)) {
                 place.await_reconnected(Reason::ConnectionLost, "the connection broke and is back");
-                place.total(total);
+                if place.total(total) == Need::Total {
+                    self.resyncs.extend(place.entry);
+                }
             }
         }
         for entry in gone {
             let Some(key) = self.by_entry.remove(&entry) else { continue };
             let session = self.known.map(|known| known.id).unwrap_or_default();
-            if let Some(place) = self.places.get_mut(&key) {
-                if !matches!(place.stage, Stage::Leaving) {
-                    let evidence = format!("the service has no place {entry} of it");
-                    let error = Error::SessionLost { session, reason: Reason::SessionLost, evidence };
-                    place.end(error, Reason::SessionLost);
-                }
+            if let Some(place) = self.places.get_mut(&key)
+                && !matches!(place.stage, Stage::Leaving)
+            {
+                let evidence = format!("the service has no place {entry} of it");
+                let error = Error::SessionLost { session, reason: Reason::SessionLost, evidence };
+                place.end(error, Reason::SessionLost);
             }
         }
     }
@@ -473,8 +503,8 @@ impl State {
             }
             Frame::Total(total) => self.total(wire::from_total(total).map_err(malformed)?),
             Frame::Gap(gap) => {
-                let named = |place: &&mut Place| place.join.group.as_str() == gap.group;
-                self.places.values_mut().filter(named).for_each(|place| place.gap(gap.missed));
+                let group = wire::from_name(&gap.group).map_err(malformed)?;
+                self.in_group(&group, |place| place.gap(gap.missed));
             }
             Frame::Closing(closing) => self.close(closing.why),
             Frame::Ended(ended) => {
@@ -499,6 +529,10 @@ impl State {
         self.deadline = self.deadline.max(Some(deadline));
         self.heard = self.heard.max(sent);
         self.warned = self.warned && self.is_near(now);
+        if std::mem::take(&mut self.silent) {
+            // Its readers were told that the service is away: each is told with a total that it is back.
+            self.resyncs.extend(self.by_entry.keys());
+        }
         if alive.waiting.len() < WAITING_MAX {
             let waiting: BTreeSet<EntryId> = alive.waiting.iter().copied().map(EntryId).collect();
             for place in self.places.values_mut() {
@@ -511,21 +545,28 @@ impl State {
 
     fn change(&mut self, change: &Arc<Change>) {
         let mut totals = Vec::new();
-        for place in self.places.values_mut().filter(|place| place.join.group == change.group) {
+        self.in_group(&change.group, |place| {
             if place.change(change) == Need::Total {
                 totals.extend(place.entry);
             }
-        }
+        });
         self.resyncs.extend(totals);
+    }
+
+    fn in_group(&mut self, group: &Name, mut f: impl FnMut(&mut Place)) {
+        for key in self.by_group.get(group).into_iter().flatten() {
+            if let Some(place) = self.places.get_mut(key) {
+                f(place);
+            }
+        }
     }
 
     fn total(&mut self, total: Total) {
         let entry = total.entry;
         let key = self.by_entry.get(&entry);
-        if let Some(place) = key.and_then(|key| self.places.get_mut(key)) {
-            if place.total(total) == Need::Total {
-                self.resyncs.push(entry);
-            }
+        let place = key.and_then(|key| self.places.get_mut(key));
+        if place.is_some_and(|place| place.total(total) == Need::Total) {
+            self.resyncs.push(entry);
         }
     }
 

@@ -1,9 +1,9 @@
-//! A way to the service that can be broken: a socket of this machine on one side, the service on the other.
+//! A way to a service that can be broken: a socket of this machine on one side, the service on the other.
 
 use crate::client::{Client, ClientBuilder};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -37,13 +37,34 @@ impl Drop for Cable {
     }
 }
 
+/// What is at the other end.
+#[derive(Clone, Debug)]
+enum Far {
+    /// A service in this process, which takes one end of each connection.
+    Here(mpsc::UnboundedSender<DuplexStream>),
+    /// One elsewhere, at `host:port`.
+    There(String),
+}
+
 impl Cable {
+    /// A way to a real service at `host:port`, to test a program against a broken network.
+    ///
+    /// # Panics
+    /// If this machine has no port left.
+    pub async fn to(address: impl Into<String>) -> Self {
+        Self::between(Far::There(address.into())).await
+    }
+
     pub(super) async fn plug(dial: mpsc::UnboundedSender<DuplexStream>) -> Self {
+        Self::between(Far::Here(dial)).await
+    }
+
+    async fn between(far: Far) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port of this machine");
         let address = listener.local_addr().expect("a bound socket has an address");
         let state = State { life: 0, plugged: true, calls: true, answers: true };
         let state = Arc::new(watch::Sender::new(state));
-        let accepting = tokio::spawn(accept(listener, dial, Arc::clone(&state)));
+        let accepting = tokio::spawn(accept(listener, far, Arc::clone(&state)));
         Self { address, state, accepting }
     }
 
@@ -96,22 +117,39 @@ impl Cable {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    dial: mpsc::UnboundedSender<DuplexStream>,
-    state: Arc<watch::Sender<State>>,
-) {
+async fn accept(listener: TcpListener, far: Far, state: Arc<watch::Sender<State>>) {
     while let Ok((client, _)) = listener.accept().await {
-        let (near, far) = tokio::io::duplex(BYTES_MAX);
         let now = *state.borrow();
-        if now.plugged && client.set_nodelay(true).is_ok() && dial.send(far).is_ok() {
-            tokio::spawn(carry(client, near, state.subscribe(), now.life));
+        if now.plugged && client.set_nodelay(true).is_ok() {
+            tokio::spawn(connect(client, far.clone(), state.subscribe(), now.life));
+        }
+    }
+}
+
+/// Reaches the far end for a connection, and carries it.
+async fn connect(client: TcpStream, far: Far, state: watch::Receiver<State>, life: u64) {
+    match far {
+        Far::Here(dial) => {
+            let (near, far) = tokio::io::duplex(BYTES_MAX);
+            if dial.send(far).is_ok() {
+                carry(client, near, state, life).await;
+            }
+        }
+        Far::There(address) => {
+            if let Ok(service) = TcpStream::connect(address).await {
+                // Without it small frames would only be later.
+                let _ = service.set_nodelay(true);
+                carry(client, service, state, life).await;
+            }
         }
     }
 }
 
 /// Carries the bytes of one connection until either end closes it or it is broken.
-async fn carry(client: TcpStream, service: DuplexStream, state: watch::Receiver<State>, life: u64) {
+async fn carry<S>(client: TcpStream, service: S, state: watch::Receiver<State>, life: u64)
+where
+    S: AsyncRead + AsyncWrite,
+{
     let (from_client, to_client) = client.into_split();
     let (from_service, to_service) = tokio::io::split(service);
     let mut broken = state.clone();
@@ -126,8 +164,8 @@ async fn carry(client: TcpStream, service: DuplexStream, state: watch::Receiver<
 }
 
 async fn copy(
-    mut from: impl AsyncReadExt + Unpin,
-    mut to: impl AsyncWriteExt + Unpin,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
     mut state: watch::Receiver<State>,
     open: impl Fn(&State) -> bool,
 ) {

@@ -1,4 +1,5 @@
 //! The client library against a whole service in this process.
+#![allow(clippy::unwrap_used)]
 
 mod group;
 mod lock;

@@ -41,6 +41,7 @@ impl State {
         let key = PlaceKey(self.last_place);
         let place = Place::new(join.clone());
         let wake = Arc::clone(&place.wake);
+        self.by_group.entry(join.group.clone()).or_default().push(key);
         self.places.insert(key, place);
         self.ask(Op::Join(join), Purpose::Join(key));
         Ok((key, wake))
@@ -54,7 +55,7 @@ impl State {
         place.stopped = true;
         match (&place.stage, place.entry) {
             (Stage::Asked, _) => {
-                place.unwanted = true;
+                place.left();
                 resolve(answer, Ok(()));
             }
             (Stage::In, Some(entry)) => {
@@ -113,7 +114,10 @@ impl State {
         };
         place.join.metadata.clone_from(&metadata);
         match (&place.stage, place.entry) {
-            (Stage::Asked, _) => resolve(Some(answer), Ok(())),
+            (Stage::Asked, _) => {
+                place.described = true;
+                resolve(Some(answer), Ok(()));
+            }
             (Stage::In, Some(entry)) => {
                 self.ask(Op::Describe { entry, metadata }, Purpose::Describe(Some(answer)));
             }
@@ -127,6 +131,10 @@ impl State {
         if let Some(error) = self.over.clone() {
             let done = matches!(error, Error::Ended | Error::Closed { .. });
             return resolve(answer, if done { Ok(()) } else { Err(error) });
+        }
+        if self.known.is_none() {
+            self.finish(Error::Ended);
+            return resolve(answer, Ok(()));
         }
         self.retiring = true;
         self.dirty = true;
@@ -145,15 +153,6 @@ impl State {
         }
     }
 
-    /// Nobody uses the session any more.
-    pub(crate) fn retire(&mut self) {
-        if self.known.is_none() {
-            self.finish(Error::Ended);
-            return;
-        }
-        self.end(None);
-    }
-
     /// Nobody waits for a session that is retiring: it is left to its lease if it cannot be ended.
     pub(crate) fn is_abandoned(&self) -> bool {
         let ending = |call: &Call| matches!(&call.purpose, Purpose::End(answers) if !answers.is_empty());
@@ -162,11 +161,11 @@ impl State {
 
     pub(super) fn answered(&mut self, request: RequestId, reply: proto::answer::Reply) -> Result<(), Error> {
         use proto::answer::Reply;
-        if let Reply::Refused(refusal) = &reply {
-            if refusal.code() == Code::NoSession {
-                self.ended(Reason::SessionLost, &refusal.message);
-                return Ok(());
-            }
+        if let Reply::Refused(refusal) = &reply
+            && refusal.code() == Code::NoSession
+        {
+            self.ended(Reason::SessionLost, &refusal.message);
+            return Ok(());
         }
         let Some(call) = self.calls.remove(&request) else { return Ok(()) };
         self.unsent.remove(&request);
@@ -199,7 +198,9 @@ impl State {
         let entry = total.entry;
         let Some(place) = self.places.get_mut(&key) else { return };
         if !matches!(place.stage, Stage::Asked) {
-            return; // It was ended while it was asked for, and its session with it.
+            // It was left while it was asked for.
+            self.ask(Op::Release { entry }, Purpose::Release(key, None));
+            return;
         }
         self.by_entry.insert(entry, key);
         if place.joined(total) == Need::Total {
@@ -207,6 +208,9 @@ impl State {
         }
         if place.unwanted {
             self.give_up(key);
+        } else if std::mem::take(&mut place.described) {
+            let metadata = place.join.metadata.clone();
+            self.ask(Op::Describe { entry, metadata }, Purpose::Describe(None));
         }
     }
 
@@ -227,7 +231,7 @@ impl State {
                 self.by_entry.remove(&entry);
             }
             if !place.is_group() || place.unwanted {
-                self.places.remove(&key);
+                self.forget(key);
             }
         }
         match reply {
@@ -238,12 +242,17 @@ impl State {
 
     /// Forgets a place whose handle is gone.
     pub(super) fn forget(&mut self, key: PlaceKey) {
-        if let Some(place) = self.places.remove(&key) {
-            if let Some(entry) = place.entry {
-                self.by_entry.remove(&entry);
-            }
-            place.wake.all();
+        let Some(place) = self.places.remove(&key) else { return };
+        if let Some(entry) = place.entry {
+            self.by_entry.remove(&entry);
         }
+        if let Some(keys) = self.by_group.get_mut(&place.join.group) {
+            keys.retain(|other| *other != key);
+            if keys.is_empty() {
+                self.by_group.remove(&place.join.group);
+            }
+        }
+        place.wake.all();
     }
 }
 

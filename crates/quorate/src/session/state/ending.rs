@@ -43,7 +43,10 @@ impl State {
         if self.over.is_some() {
             return;
         }
-        if self.closing.is_some() || reason == Reason::Closed || self.retiring {
+        if reason == Reason::Closed {
+            self.closing.get_or_insert(evidence.into());
+        }
+        if self.closing.is_some() || self.retiring {
             self.finish_by_own_call();
             return;
         }
@@ -111,7 +114,8 @@ impl State {
         }
         for place in self.places.values_mut() {
             match (&place.stage, &error) {
-                (Stage::Leaving, _) | (Stage::In, Error::Ended) => place.left(),
+                (Stage::Leaving, _) => place.left(),
+                (Stage::In, Error::Ended) if place.handed => place.left(),
                 _ => place.end(error.clone(), reason),
             }
             place.wake.all();

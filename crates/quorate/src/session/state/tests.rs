@@ -36,9 +36,24 @@ fn opened(totals: Vec<Total>) -> proto::Opened {
 fn open() -> State {
     let options = SessionOptions::with_ttl(Duration::from_millis(TTL));
     let mut state = State::new(Clock::new(), options);
-    assert!(matches!(state.greet(at(0)).frame, Some(Frame::Open(_))));
-    assert_eq!(state.opened(at(0), opened(Vec::new())).unwrap(), Greeted::Speak);
+    assert!(matches!(greet(&mut state, 0).0, Frame::Open(_)));
     state
+}
+
+/// Connects and is answered `after` ms later.
+fn connect(state: &mut State, now: u64, after: u64, totals: Vec<Total>) -> (Frame, Greeted) {
+    let (frame, greeting) = state.greet(at(now));
+    let greeted = state.opened(at(now + after), greeting, opened(totals)).unwrap();
+    (frame.frame.unwrap(), greeted)
+}
+
+fn greet(state: &mut State, now: u64) -> (Frame, Greeted) {
+    connect(state, now, 0, Vec::new())
+}
+
+fn says_lapsed(frame: &Frame) -> bool {
+    let Frame::Attach(attach) = frame else { panic!("it attaches: {frame:?}") };
+    attach.lapsed
 }
 
 fn join(face: Face, kind: MemberKind) -> Join {
@@ -129,8 +144,7 @@ fn calls(state: &mut State, now: u64) -> Vec<(u64, u64)> {
 fn the_deadline_counts_from_the_sending_of_what_was_confirmed() {
     let options = SessionOptions::with_ttl(Duration::from_millis(TTL));
     let mut state = State::new(Clock::new(), options);
-    state.greet(at(0));
-    state.opened(at(300), opened(Vec::new())).unwrap();
+    connect(&mut state, 0, 300, Vec::new());
     assert_eq!(state.remaining(at(300)).as_millis() as u64, ACT - 300, "the opening took 300 ms");
     assert_eq!(beat(&mut state, 300), Some(1), "a quarter of the lease has passed");
     alive(&mut state, 900, 1);
@@ -153,9 +167,9 @@ fn a_confirmation_that_comes_after_the_deadline_revives_nothing() {
     alive(&mut state, ACT, 1);
     assert!(!state.acts(at(ACT)) && state.wants_connection());
     state.away();
-    let Some(Frame::Attach(attach)) = state.greet(at(ACT + 1)).frame else { panic!("it attaches") };
-    assert!(attach.lapsed, "its seats need new tokens");
-    assert_eq!(state.opened(at(ACT + 2), opened(Vec::new())).unwrap(), Greeted::Speak);
+    let (frame, greeted) = connect(&mut state, ACT + 1, 1, Vec::new());
+    assert!(says_lapsed(&frame), "its seats need new tokens");
+    assert_eq!(greeted, Greeted::Speak);
     assert!(state.acts(at(ACT + 2)));
 }
 
@@ -163,12 +177,11 @@ fn a_confirmation_that_comes_after_the_deadline_revives_nothing() {
 fn a_deadline_that_passes_on_the_way_is_said_by_another_attach() {
     let mut state = open();
     state.away();
-    let Some(Frame::Attach(attach)) = state.greet(at(ACT - 1)).frame else { panic!("it attaches") };
-    assert!(!attach.lapsed);
-    assert_eq!(state.opened(at(ACT), opened(Vec::new())).unwrap(), Greeted::Again);
+    let (frame, greeted) = connect(&mut state, ACT - 1, 1, Vec::new());
+    assert_eq!((says_lapsed(&frame), greeted), (false, Greeted::Again));
     assert!(!state.acts(at(ACT)), "the old token must not come back");
-    let Some(Frame::Attach(attach)) = state.greet(at(ACT)).frame else { panic!("it attaches") };
-    assert!(attach.lapsed);
+    let (frame, greeted) = greet(&mut state, ACT);
+    assert_eq!((says_lapsed(&frame), greeted), (true, Greeted::Speak));
 }
 
 #[test]
@@ -208,8 +221,7 @@ fn unanswered_calls_go_again_under_their_numbers_and_only_a_whole_row_is_acknowl
     assert_eq!(calls(&mut state, 1), [(1, 0), (2, 0), (3, 0)]);
     joined(&mut state, 2, total(Face::Lock, 1, standing(None, None)));
     state.away();
-    state.greet(at(2));
-    state.opened(at(2), opened(Vec::new())).unwrap();
+    greet(&mut state, 2);
     assert_eq!(calls(&mut state, 3), [(1, 0), (3, 0)], "2 was answered, 1 was not");
     let unanswered = proto::Unanswered { request: 3, outcome: 1, why: "no leader".into() };
     state.frame(at(4), told(Told::Unanswered(unanswered))).unwrap();
@@ -280,9 +292,8 @@ fn what_was_not_read_before_the_deadline_is_never_said() {
     assert_eq!((cut.event, cut.ordinal, cut.token), (Event::Disconnected, Some(-1), None));
     assert!(state.advisory(at(ACT), key).is_none());
     state.away();
-    state.greet(at(ACT + 1));
     let renewed = total(Face::Group, 3, standing(Some(1), Some(45)));
-    state.opened(at(ACT + 2), opened(vec![renewed])).unwrap();
+    connect(&mut state, ACT + 1, 1, vec![renewed]);
     let back = state.advisory(at(ACT + 2), key).unwrap();
     assert_eq!((back.event, back.previous, back.ordinal), (Event::Reconnected, Some(-1), Some(1)));
     assert_eq!(back.token, Some(Token(45)), "only the new token is said");
@@ -313,8 +324,70 @@ fn a_session_that_was_lost_joins_its_groups_again_under_a_new_secret() {
     state.ended(Reason::Expired, "no keepalive");
     assert!(matches!(state.place(lock).unwrap().stage, Stage::Ended(Error::SessionLost { .. })));
     assert_eq!(state.advisory(at(2), key).unwrap().event, Event::Disconnected);
-    assert!(matches!(state.greet(at(3)).frame, Some(Frame::Open(_))));
+    assert!(matches!(greet(&mut state, 3).0, Frame::Open(_)));
     assert_ne!(state.secret, before);
-    state.opened(at(3), opened(Vec::new())).unwrap();
     assert_eq!(calls(&mut state, 3).len(), 1, "the group, not the lock");
+}
+
+#[test]
+fn what_an_attempt_said_earlier_is_not_taken_for_what_a_later_one_said() {
+    let mut state = open();
+    state.away();
+    let (_, first) = state.greet(at(100));
+    let (_, given_up) = state.greet(at(600));
+    state.opened(at(700), first, opened(Vec::new())).unwrap();
+    assert_eq!(state.remaining(at(700)).as_millis() as u64, 100 + ACT - 700);
+    assert_eq!(given_up.sent, at(600));
+}
+
+#[test]
+fn a_slow_service_is_told_of_and_left_only_if_it_stays_silent() {
+    let mut state = open();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    joined(&mut state, 1, total(Face::Group, 1, standing(Some(2), None)));
+    assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Joined);
+    let seq = beat(&mut state, 250).unwrap();
+    state.tick(at(500));
+    assert_eq!(state.advisory(at(500), key).unwrap().event, Event::Unavailable);
+    assert!(!state.wants_connection());
+    alive(&mut state, 600, seq);
+    assert_eq!(state.resyncs, [EntryId(3)]);
+    state
+        .frame(at(610), told(Told::Total(wire::to_total(total(Face::Group, 1, standing(Some(2), None))))))
+        .unwrap();
+    let back = state.advisory(at(610), key).unwrap();
+    assert_eq!((back.event, back.ordinal), (Event::Reconnected, Some(2)));
+    state.tick(at(750));
+    assert!(!state.wants_connection());
+    state.tick(at(250 + 625));
+    assert!(state.wants_connection(), "five eighths of a lease after what was heard last");
+}
+
+#[test]
+fn a_wait_ends_when_its_program_ends_the_session() {
+    let mut state = open();
+    let (key, _) = state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    joined(&mut state, 1, total(Face::Lock, 1, standing(None, None)));
+    state.end(None);
+    state.finish(Error::Ended);
+    assert!(matches!(state.place(key).unwrap().stage, Stage::Ended(Error::Ended)));
+}
+
+#[test]
+fn a_member_that_is_left_while_it_joins_again_is_released_when_it_is_in() {
+    let mut state = open();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    state.hand_out(key);
+    state.release(key, None);
+    assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Left);
+    calls(&mut state, 1);
+    joined(&mut state, 1, total(Face::Group, 1, standing(Some(1), Some(41))));
+    let frames = state.take_frames(at(1)).into_iter().filter_map(|frame| frame.frame);
+    let released = proto::call::Op::Release(proto::Release { entry: 3 });
+    assert!(
+        frames
+            .into_iter()
+            .any(|frame| matches!(frame, Frame::Call(call) if call.op == Some(released.clone())))
+    );
+    assert_eq!(state.seat(at(1), key), None);
 }
