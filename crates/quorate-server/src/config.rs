@@ -16,8 +16,8 @@ use std::time::Duration;
 /// What begins the names of environment variables: `data` is `QUORATE_DATA`.
 pub const PREFIX: &str = "QUORATE_";
 
-/// Variables with our prefix that are no settings of `serve`: those of other commands, and those that a
-/// command which `quorate lock` runs finds in its environment.
+/// Variables with our prefix that are no settings of `serve`: those of other commands, those that a command
+/// which `quorate lock` runs finds in its environment, and a seam of our tests (`log/crash.rs`).
 pub const OTHER_VARIABLES: &[&str] = &[
     "QUORATE_SERVER",
     "QUORATE_CONFIG",
@@ -34,6 +34,7 @@ pub const OTHER_VARIABLES: &[&str] = &[
     "QUORATE_RESOURCE",
     "QUORATE_GUARD",
     "QUORATE_DEADLINE",
+    "QUORATE_TEST_CRASH",
 ];
 
 /// What Kubernetes puts into every pod when a service of the namespace is named `quorate`.
@@ -51,18 +52,14 @@ pub struct Setting {
 
 /// All settings.
 pub const SETTINGS: &[Setting] = &[
-    Setting { key: "listen", range: "HOST:PORT; port 0 takes a free one", default: "127.0.0.1:7420" },
+    Setting { key: "listen", range: "HOST:PORT", default: "127.0.0.1:7420" },
     Setting { key: "data", range: "a directory", default: "./quorate-data" },
     Setting { key: "insecure", range: "true or false", default: "false" },
     Setting { key: "ttl_floor", range: "1ms to 10min, such as 200ms", default: "measured" },
     Setting { key: "snapshot_every", range: "100 to 10000000 log entries", default: "10000" },
     Setting { key: "disk_reserve_bytes", range: "0 to 1099511627776", default: "33554432, which is 32 MiB" },
     Setting { key: "connections", range: "1 to 1000000", default: "10000" },
-    Setting {
-        key: "log",
-        range: "a filter, such as info or warn,quorate_server=debug",
-        default: "info,openraft=warn",
-    },
+    Setting { key: "log", range: "a filter like info or warn", default: "info,openraft=warn" },
     Setting { key: "log_format", range: "auto, text or json", default: "auto" },
 ];
 

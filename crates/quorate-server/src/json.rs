@@ -168,6 +168,14 @@ fn waiter(waiter: &proto::Waiter) -> Value {
 }
 
 fn past(past: &proto::Past) -> Value {
+    let granted = |holder: &proto::Holder| {
+        json!({
+            "name": holder.name,
+            "session": holder.session,
+            "entry": holder.entry,
+            "seat": seat(holder.seat.as_ref()),
+        })
+    };
     json!({
         "at": time(past.at_ms),
         "index": past.index,
@@ -176,7 +184,7 @@ fn past(past: &proto::Past) -> Value {
         "name": past.name,
         "session": past.session,
         "released_token": past.released.map(token),
-        "granted": past.granted.iter().map(holder).collect::<Vec<_>>(),
+        "granted": past.granted.iter().map(granted).collect::<Vec<_>>(),
     })
 }
 

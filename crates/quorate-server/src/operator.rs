@@ -92,7 +92,7 @@ impl Operator {
             commit_p99_us: status.commit_p99_us,
             listen: self.inner.address.to_string(),
             formats_data: crate::log::dir::FORMAT.into(),
-            formats_record: RECORD_FORMAT,
+            formats_record: crate::log::record::VERSION.into(),
         }
     }
 
@@ -247,9 +247,6 @@ impl Operator {
         }
     }
 }
-
-/// The format of a record in the log, `log/record.rs`.
-const RECORD_FORMAT: u64 = 1;
 
 fn shown(asked: u32, default: u32) -> usize {
     match asked {

@@ -34,7 +34,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(2);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a new connection may take to say what it wants, and an HTTP/1.1 client to send its headers.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many calls and streams one connection may have at once: a process with many sessions uses one.
 const STREAMS_MAX: u32 = 4_096;

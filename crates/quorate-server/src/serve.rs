@@ -11,6 +11,7 @@ use crate::node::{Node, Settings, Status};
 use crate::operator::Operator;
 use crate::port::Port;
 use crate::sessions::Sessions;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,6 +72,7 @@ fn advice(error: &std::io::Error) -> &'static str {
 /// [`ServeError`] if it does not start.
 pub async fn run(config: Config, ready: impl FnOnce(&Ready)) -> Result<End, ServeError> {
     let mut signals = Signals::new()?;
+    raise_file_limit(config.connections);
     let port = Port::bind(&config.listen, config.connections).await.map_err(|source| {
         let address = config.listen.first().copied().unwrap_or(([0, 0, 0, 0], 0).into());
         ServeError::Listen { address, source }
@@ -114,6 +116,26 @@ async fn serve(node: Node, port: Port, address: SocketAddr, mut signals: Signals
     tokio::select! {
         () = node.shutdown() => End::Asked,
         () = signals.next() => std::process::exit(i32::from(signals.code())),
+    }
+}
+
+/// Each connection is an open file, and the usual limit of 1,024 is for programs that have few. The hard limit
+/// is the system's word and stays.
+fn raise_file_limit(connections: usize) {
+    /// The log, its writer, the port and a few more.
+    const OWN_FILES: u64 = 64;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+    let needed = OWN_FILES.saturating_add(connections as u64);
+    match getrlimit(Resource::Nofile).current {
+        Some(files) if files < needed => tracing::warn!(
+            "the system allows this process {files} open files, fewer than its {connections} connections need: \
+             raise the limit (ulimit -n), or lower the setting connections"
+        ),
+        _ => {}
     }
 }
 

@@ -10,7 +10,7 @@ use futures::stream::{BoxStream, Stream};
 use quorate::proto::server_frame::Frame;
 use quorate::proto::sessions_server::Sessions as Contract;
 use quorate::proto::{ClientFrame, ServerFrame};
-use quorate::service::{Authority, SessionsService};
+use quorate::service::{Authority, GivenUp, SessionsService};
 use quorate_core::id::SessionId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -82,9 +82,12 @@ impl Contract for Sessions {
 
     async fn stream(
         &self,
-        request: tonic::Request<Streaming<ClientFrame>>,
+        mut request: tonic::Request<Streaming<ClientFrame>>,
     ) -> Result<Response<Self::StreamStream>, Status> {
         let line = request.extensions().get::<Arc<Line>>().cloned();
+        if let Some(line) = line.clone() {
+            request.extensions_mut().insert(GivenUp(Arc::new(move || line.given_up())));
+        }
         let response = self.inner.stream(request).await?;
         let watched = Watched {
             frames: response.into_inner(),

@@ -85,10 +85,12 @@ pub async fn drive(
     let mut inbound = inbound.fuse();
     while !connection.edge.is_over() {
         let input = match connection.next(&mut inbound).await {
-            Next::Input(Input::Hangup) if stopping() => break,
+            Next::Input(Input::Hangup) | Next::Bye(_) if stopping() => {
+                connection.drain().await;
+                break;
+            }
             Next::Input(input) => input,
             Next::Bye(bye) => {
-                let bye = if stopping() { stopped() } else { bye };
                 connection.first.push_back(ServerFrame::Bye(bye));
                 break;
             }
@@ -247,6 +249,20 @@ impl Connection {
             .push(Box::pin(async move { renewed.await.map(|waiting| Input::Renewed { seq, waiting }) }));
     }
 
+    /// This side stops: what is under way is still answered, then the client is told.
+    async fn drain(&mut self) {
+        while let Some(outcome) = self.pending.next().await {
+            let effects = self.edge.handle(outcome.unwrap_or(Input::Nothing));
+            self.perform(effects);
+        }
+        self.first.push_back(ServerFrame::Bye(stopped()));
+        while let Some(frame) = self.first.pop_front() {
+            if self.outbound.send(frame).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Sends the last words, as far as there is room, and waits until the log has taken what was proposed.
     async fn finish(mut self) {
         self.send_next();
@@ -270,6 +286,11 @@ impl SessionsService {
     }
 }
 
+/// Whether this side has given a connection up. A transport that knows puts one among the extensions of a
+/// request, so that a silence which it cut short is never taken as the client's leave (RULES R18).
+#[derive(Clone)]
+pub struct GivenUp(pub Arc<dyn Fn() -> bool + Send + Sync>);
+
 type FrameStream = BoxStream<'static, Result<proto::ServerFrame, Status>>;
 
 #[tonic::async_trait]
@@ -281,6 +302,7 @@ impl proto::sessions_server::Sessions for SessionsService {
         request: Request<Streaming<proto::ClientFrame>>,
     ) -> Result<Response<FrameStream>, Status> {
         let (outbound, frames) = mpsc::channel(FRAMES_AHEAD);
+        let given_up = request.extensions().get::<GivenUp>().cloned();
         let inbound = request
             .into_inner()
             .map(|frame| match frame {
@@ -290,7 +312,8 @@ impl proto::sessions_server::Sessions for SessionsService {
             .take_while(|frame| ready(frame.is_some()))
             .filter_map(ready);
         let stopping = Arc::clone(&self.stopping);
-        let stopping = move || stopping.load(Ordering::Acquire);
+        let stopping =
+            move || stopping.load(Ordering::Acquire) || given_up.as_ref().is_some_and(|given_up| given_up.0());
         tokio::spawn(drive(Arc::clone(&self.authority), inbound.boxed(), outbound, stopping));
         let frames = ReceiverStream::new(frames).map(|frame| Ok(wire::to_server_frame(frame)));
         Ok(Response::new(frames.boxed()))

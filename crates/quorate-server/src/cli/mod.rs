@@ -13,15 +13,17 @@ pub mod servers;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use exit::{Failure, Outcome};
+use quorate_core::state_machine::codec;
 use servers::Servers;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 /// Who acts, in which order, and why the others wait.
 #[derive(Parser)]
 #[command(
     name = "quorate",
     version,
-    long_version = LONG_VERSION,
+    long_version = LONG_VERSION.as_str(),
     about = "Groups, locks and leaders: who acts, in which order, and why the others wait.",
     long_about = "Quorate lets processes agree who acts and in which order they see things.\n\n\
         A name is a queue of members. The first of them act: a lock lets one act until it is done, a group \
@@ -64,6 +66,7 @@ pub struct Global {
 #[derive(Subcommand)]
 pub enum Command {
     /// Run the service
+    #[command(long_about = serve::ABOUT, after_long_help = serve::settings_help())]
     Serve(serve::ServeArgs),
     /// Show how the service is
     Status(operator::StatusArgs),
@@ -93,14 +96,22 @@ impl Command {
     }
 }
 
-const LONG_VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    "\n",
-    "data format      1\n",
-    "record format    1\n",
-    "snapshot format  1\n",
-    "protocol         quorate.v1",
-);
+/// The release, and the formats that it writes and reads.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{}\n\
+         data format      {}\n\
+         record format    {}\n\
+         proposal format  {}\n\
+         snapshot format  {}\n\
+         protocol         quorate.v1",
+        env!("CARGO_PKG_VERSION"),
+        crate::log::dir::FORMAT,
+        crate::log::record::VERSION,
+        codec::PROPOSAL_VERSION,
+        codec::SNAPSHOT_VERSION,
+    )
+});
 
 const EXAMPLES: &str = "\
 Examples:

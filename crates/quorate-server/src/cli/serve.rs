@@ -12,13 +12,6 @@ use std::process::ExitCode;
 /// The command line of `quorate serve`. What is not said there is looked for in the environment, then in the
 /// file; every setting is a text here, so that one place checks them all.
 #[derive(Args, Clone, Debug, Default)]
-#[command(
-    long_about = "Run the service.\n\nWith no options it serves this machine alone, on 127.0.0.1:7420, and \
-        keeps its data in ./quorate-data. It prints `listening on HOST:PORT` on standard error once it is \
-        ready. SIGTERM or SIGINT stops it in order; a second one at once.",
-    after_help = "`quorate serve --help` shows every setting with its range.",
-    after_long_help = settings_help()
-)]
 pub struct ServeArgs {
     /// Where to listen
     #[arg(long, value_name = "HOST:PORT")]
@@ -69,8 +62,13 @@ impl ServeArgs {
     }
 }
 
+/// What `quorate serve --help` begins with.
+pub const ABOUT: &str = "Run the service.\n\nWith no options it serves this machine alone, on 127.0.0.1:7420, \
+    and keeps its data in ./quorate-data. Once it is ready it prints `listening on HOST:PORT` on standard \
+    error. SIGTERM or SIGINT stops it in order; a second one at once.";
+
 /// Every setting, where it may be given, and what it may be.
-fn settings_help() -> String {
+pub fn settings_help() -> String {
     let mut text = String::from(
         "Settings: a flag wins over a variable of the environment, that over the file.\n\n  \
          in the file         in the environment          range (default)\n",
@@ -146,7 +144,7 @@ fn announce(ready: &Ready, greet: bool) {
            data       {data}\n  \
            cluster    {cluster}\n  \
            node       {node}\n  \
-           ttl floor  {floor} ({why})\n\n\
+           leases     {floor} or longer\n\n\
          Try, in another terminal:\n  \
            quorate{elsewhere} status\n  \
            quorate{elsewhere} lock demo -- sleep 5\n\n\
@@ -155,6 +153,5 @@ fn announce(ready: &Ready, greet: bool) {
         data = data.display(),
         node = status.node,
         floor = status.ttl_floor,
-        why = status.ttl_floor_why,
     );
 }

@@ -67,11 +67,11 @@ impl Server {
     fn endpoint(&self) -> Result<Endpoint, Failure> {
         let endpoint = Endpoint::from_shared(format!("http://{self}"))
             .map_err(|error| Failure::usage(format!("{self} is no address: {error}")))?;
-        Ok(endpoint
+        endpoint
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .user_agent(concat!("quorate/", env!("CARGO_PKG_VERSION")))
-            .map_err(|error| Failure::failed(error.to_string()))?)
+            .map_err(|error| Failure::failed(error.to_string()))
     }
 }
 

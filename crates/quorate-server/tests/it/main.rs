@@ -1,7 +1,15 @@
 //! Tests of the whole server.
 
+// A test that cannot go on says so by failing.
+#![allow(clippy::unwrap_used)]
+
+mod cli;
 mod disk;
+mod guard;
+mod harness;
+mod http;
 mod log;
 mod log_simulated;
+mod serve;
 mod simulated;
 mod tidy;

@@ -1,0 +1,67 @@
+//! `quorate explain`: the service's sentence, then the tables behind it, then what to know.
+
+use super::super::Global;
+use super::super::exit::Outcome;
+use super::super::output::{self, Tone, fold, paint};
+use super::tables::{history_table, places_table, waiters_table};
+use super::{explained, warn};
+use crate::json;
+use clap::Subcommand;
+use quorate::proto;
+use std::process::ExitCode;
+
+/// `quorate explain ...`
+#[derive(Subcommand, Clone, Debug)]
+pub enum ExplainCommand {
+    /// Who acts in a group, who stands by, and what happened last
+    Group {
+        /// The name of the group
+        name: String,
+    },
+    /// Who holds a lock, who waits for whom, and what happened last
+    Lock {
+        /// The name of the lock
+        name: String,
+    },
+    /// What a session holds, what it waits for, and how its lease is
+    Session {
+        /// The number of the session
+        session: u64,
+    },
+}
+
+/// Runs `quorate explain ...`.
+///
+/// # Errors
+/// No service answers, or the name is none.
+pub fn explain(command: ExplainCommand, global: &Global) -> Outcome {
+    use proto::explain_request::Kind;
+    let (kind, name) = match command {
+        ExplainCommand::Group { name } => (Kind::Group, name),
+        ExplainCommand::Lock { name } => (Kind::Lock, name),
+        ExplainCommand::Session { session } => (Kind::Session, session.to_string()),
+    };
+    let (reply, stale) = explained(kind, name, global)?;
+    if global.json {
+        output::json(&json::explain(&reply, stale.as_deref()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    warn(stale.as_deref());
+    let mut sections = vec![fold(&reply.sentence, output::columns(), "")];
+    sections.extend(waiters_table(&reply));
+    sections.extend(reply.session.as_ref().and_then(places_table));
+    sections.extend(history_table(&reply));
+    sections.extend(advice(&reply));
+    output::line(sections.join("\n\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn advice(reply: &proto::ExplainReply) -> Option<String> {
+    if reply.advice.is_empty() {
+        return None;
+    }
+    let width = output::columns();
+    let lines = reply.advice.iter().map(|line| fold(&format!("- {line}"), width, "  "));
+    let title = paint(Tone::Strong, "What to know");
+    Some(format!("{title}\n{}", lines.collect::<Vec<_>>().join("\n")))
+}

@@ -1,0 +1,109 @@
+//! The tables that more than one command shows.
+
+use super::super::output::{Rows, Tone, paint};
+use crate::explain::words::{ago, clock, count};
+use crate::json;
+use crate::node::disk;
+use quorate::proto;
+use quorate_core::time::Wall;
+
+pub(super) fn token(holder: &proto::Holder) -> String {
+    holder.seat.map(|seat| seat.token.to_string()).unwrap_or_default()
+}
+
+pub(super) fn members_table(reply: &proto::ExplainReply) -> Option<String> {
+    if reply.members.is_empty() {
+        return None;
+    }
+    let mut rows = Rows::new(&[">#", "name", ">session", "role", ">seat", ">token", "kind", "metadata"]);
+    for member in &reply.members {
+        let place = member.place.unwrap_or_default();
+        let metadata: Vec<String> =
+            member.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        rows.row([
+            place.ordinal.map(|ordinal| ordinal.to_string()).unwrap_or_default(),
+            member.name.clone(),
+            member.session.to_string(),
+            json::word(place.role().as_str_name()),
+            place.seat.map(|seat| seat.no.to_string()).unwrap_or_default(),
+            place.seat.map(|seat| seat.token.to_string()).unwrap_or_default(),
+            json::word(member.kind().as_str_name()).replace('_', "-"),
+            metadata.join(" "),
+        ]);
+    }
+    let members = reply.group.as_ref().map_or(0, |group| group.members) as usize;
+    let title = match reply.members.len() {
+        all if all >= members => "Members".to_owned(),
+        shown => format!("Members (the first {shown} of {members})"),
+    };
+    Some(format!("{}\n{}", paint(Tone::Strong, &title), rows.render()))
+}
+
+pub(super) fn waiters_table(reply: &proto::ExplainReply) -> Option<String> {
+    let group = reply.group.as_ref()?;
+    if reply.waiters.is_empty() {
+        return None;
+    }
+    let now = disk::wall();
+    let mut rows = Rows::new(&[">#", "name", ">session", "since", "because"]);
+    for waiter in &reply.waiters {
+        rows.row([
+            waiter.position.to_string(),
+            waiter.name.clone(),
+            waiter.session.to_string(),
+            ago(Wall(waiter.since_ms), now),
+            waiter.sentence.clone(),
+        ]);
+    }
+    let what = if group.face() == proto::Face::Group { "Standing by" } else { "Waiting" };
+    let title = match (reply.waiters.len(), group.waiting as usize) {
+        (shown, all) if shown < all => format!("{what} (the first {shown} of {all})"),
+        _ => what.to_owned(),
+    };
+    Some(format!("{}\n{}", paint(Tone::Strong, &title), rows.render()))
+}
+
+pub(super) fn places_table(info: &proto::SessionInfo) -> Option<String> {
+    if info.places.is_empty() {
+        return None;
+    }
+    let now = disk::wall();
+    let mut rows = Rows::new(&["name", ">token", ">seat", "since", "waits, because"]);
+    for place in &info.places {
+        rows.row([
+            place.group.clone(),
+            place.seat.map(|seat| seat.token.to_string()).unwrap_or_default(),
+            place.seat.map(|seat| seat.no.to_string()).unwrap_or_default(),
+            place.seat.map(|seat| clock(Wall(seat.since_ms), now)).unwrap_or_default(),
+            place.waits.clone(),
+        ]);
+    }
+    Some(format!("{}\n{}", paint(Tone::Strong, "Places"), rows.render()))
+}
+
+/// How many of the last changes people are shown; `--json` has all that are remembered.
+const HISTORY_SHOWN: usize = 8;
+
+pub(super) fn history_table(reply: &proto::ExplainReply) -> Option<String> {
+    if reply.history.is_empty() {
+        return None;
+    }
+    let now = disk::wall();
+    let mut rows = Rows::new(&["when", "who", "what", "then"]);
+    for past in reply.history.iter().rev().take(HISTORY_SHOWN) {
+        let granted = past.granted.iter().map(|holder| {
+            let who = if holder.session == past.session { "it".into() } else { holder.name.clone() };
+            format!("{who} got token {}", token(holder))
+        });
+        let gave = past.released.map(|token| format!("it gave up token {token}"));
+        rows.row([
+            clock(Wall(past.at_ms), now),
+            format!("{} (session {})", past.name, past.session),
+            format!("{}: {}", json::word(past.reason().as_str_name()), past.evidence),
+            gave.into_iter().chain(granted).collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    let shown = count(reply.history.len().min(HISTORY_SHOWN) as u64, "change");
+    let title = format!("The last {shown}, newest first (at most {} are remembered)", reply.history_max);
+    Some(format!("{}\n{}", paint(Tone::Strong, &title), rows.render()))
+}
