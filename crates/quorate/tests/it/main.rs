@@ -1,6 +1,7 @@
 //! The client library against a whole service in this process.
 #![allow(clippy::unwrap_used)]
 
+mod chaos;
 mod group;
 mod lock;
 mod session;
