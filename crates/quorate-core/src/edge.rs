@@ -245,7 +245,7 @@ impl Edge {
                 let ended = ServerFrame::Ended { reason: *reason, evidence: evidence.clone() };
                 alloc::vec![Effect::Send(ended), Effect::Close]
             }
-            Event::Lease { generation: _, .. } => Vec::new(),
+            Event::Lease { .. } | Event::Arm { .. } | Event::Disarm { .. } => Vec::new(),
         }
     }
 

@@ -59,6 +59,10 @@ number!(
     Token
 );
 number!(
+    /// Something that a queue does later. Issued by the log and never used again.
+    TaskId
+);
+number!(
     /// A position in the log.
     LogIndex
 );

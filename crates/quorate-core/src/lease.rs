@@ -8,7 +8,7 @@
 //! Needs: a monotonic clock on each side; the client's counts suspend.
 //! Source: Gray and Cheriton 1989; RULES R1-R7.
 
-use crate::id::{Generation, Reign, SessionId};
+use crate::id::{Generation, Reign, SessionId, TaskId};
 use crate::state_machine::{Command, Event, SessionView, Timer};
 use crate::time::{Mono, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -45,6 +45,8 @@ pub struct LeaseKeeper {
     reign: Option<Reign>,
     kept: BTreeMap<SessionId, Kept>,
     ends: BTreeSet<(Mono, SessionId)>,
+    tasks: BTreeMap<TaskId, Mono>,
+    task_ends: BTreeSet<(Mono, TaskId)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,8 +99,18 @@ impl LeaseKeeper {
 
     /// Begins a reign with the leases as the log has them. Nobody ends before what remains of its lease,
     /// counted from now; for a session that an earlier reign had renewed that is all of it (R5).
-    pub fn begin(&mut self, now: Mono, reign: Reign, sessions: &[SessionView]) {
+    /// Tasks wait their whole time again.
+    pub fn begin(
+        &mut self,
+        now: Mono,
+        reign: Reign,
+        sessions: &[SessionView],
+        tasks: &[(TaskId, Span)],
+    ) {
         *self = Self { reign: Some(reign), ..Self::default() };
+        for (task, after) in tasks {
+            self.arm(*task, now + *after);
+        }
         for view in sessions {
             let (generation, marked, remaining) = view.lease;
             let phase = match (&view.closing, marked == reign) {
@@ -137,6 +149,12 @@ impl LeaseKeeper {
             Event::Ended { session, .. } => {
                 if let Some(kept) = self.kept.remove(session) {
                     self.ends.remove(&(kept.end, *session));
+                }
+            }
+            Event::Arm { task, after } => self.arm(*task, now + *after),
+            Event::Disarm { task } => {
+                if let Some(end) = self.tasks.remove(task) {
+                    self.task_ends.remove(&(end, *task));
                 }
             }
             Event::Change { .. } => {}
@@ -194,11 +212,41 @@ impl LeaseKeeper {
             let timer = Timer::Lease { session, generation: kept.generation };
             due.push(Command::TimerFired { timer, reign, silent: now.since(kept.heard) });
         }
+        while let Some((end, task)) = self.task_ends.first().copied() {
+            if end > now {
+                break;
+            }
+            self.task_ends.pop_first();
+            let timer = Timer::Task { task };
+            due.push(Command::TimerFired { timer, reign, silent: Span::ZERO });
+        }
         due
     }
 
+    /// A proposed end was applied or refused: a task that came is over, a void one too.
+    pub fn settled(&mut self, task: TaskId) {
+        if let Some(end) = self.tasks.remove(&task) {
+            self.task_ends.remove(&(end, task));
+        }
+    }
+
+    fn arm(&mut self, task: TaskId, end: Mono) {
+        self.tasks.insert(task, end);
+        self.task_ends.insert((end, task));
+    }
+
     /// A proposed end was not done, or it is not known whether: it is due again.
-    pub fn again(&mut self, now: Mono, session: SessionId) {
+    pub fn again(&mut self, now: Mono, timer: Timer) {
+        let session = match timer {
+            Timer::Lease { session, .. } => session,
+            Timer::Task { task } => {
+                if self.tasks.contains_key(&task) {
+                    self.settled(task);
+                    self.arm(task, now);
+                }
+                return;
+            }
+        };
         if let Some(kept) = self.kept.get(&session) {
             if kept.phase == Phase::Ending {
                 self.ends.insert((kept.end.max(now), session));
@@ -208,7 +256,9 @@ impl LeaseKeeper {
 
     /// When the next lease ends.
     pub fn next_end(&self) -> Option<Mono> {
-        self.ends.first().map(|(end, _)| *end)
+        let lease = self.ends.first().map(|(end, _)| *end);
+        let task = self.task_ends.first().map(|(end, _)| *end);
+        [lease, task].into_iter().flatten().min()
     }
 
     /// What sessions without a mark have left, for the log (R5).

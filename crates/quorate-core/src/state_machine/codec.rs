@@ -76,7 +76,8 @@ impl StateMachine {
     /// [`CodecError`] says what is wrong with the bytes.
     pub fn from_snapshot(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut body = body(SNAPSHOT_VERSION, bytes)?;
-        let state = ciborium::from_reader(&mut body).map_err(malformed)?;
+        let mut state: Self = ciborium::from_reader(&mut body).map_err(malformed)?;
+        state.reindex();
         whole(state, body)
     }
 }

@@ -7,7 +7,7 @@
 use super::policy::{Face, PolicyClash, PolicyWish};
 use crate::id::{
     ClientId, ClusterId, EntryId, Generation, LogIndex, Name, NodeId, Ordinal, Reign, RequestId, SeatNo,
-    Secret, SessionId, Token, Version, ViewId,
+    Secret, SessionId, TaskId, Token, Version, ViewId,
 };
 use crate::time::{Span, Wall};
 use alloc::collections::BTreeMap;
@@ -130,6 +130,11 @@ pub enum Timer {
         /// The lease generation that ran out; another one is alive.
         generation: Generation,
     },
+    /// Something that a queue does later: a delay, a grace, a drain, a hold.
+    Task {
+        /// Which; one that is not known any more is void.
+        task: TaskId,
+    },
 }
 
 /// What a closed connection means for its session.
@@ -211,6 +216,31 @@ pub enum Op {
     },
     /// Leaves everything and ends the session.
     End,
+    /// A place in a queue, on terms.
+    JoinOn(Join, Terms),
+    /// The holder was asked to stop, and has (RULES R11): its seat moves, its place stays.
+    Stopped {
+        /// The place.
+        entry: EntryId,
+    },
+    /// The work of the holder goes on (RULES R20).
+    Progress {
+        /// The place.
+        entry: EntryId,
+    },
+}
+
+/// What a member asks for beyond its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Terms {
+    /// The holder is asked to stop after so long.
+    pub max_hold: Option<Span>,
+    /// The holder is called stalled when its work gave no sign for so long.
+    pub progress: Option<Span>,
+    /// The caller does nothing else until it is granted: this wait counts in a deadlock (RULES R19).
+    pub blocking: bool,
+    /// Give this wait up when it is part of a deadlock.
+    pub break_deadlock: bool,
 }
 
 /// What a tool can ask for.
@@ -238,6 +268,33 @@ pub enum ToolOp {
         session: SessionId,
         /// Who asks and why, for the record.
         why: String,
+    },
+    /// Moves a seat to a member that waits: the holder is asked to stop, and the seat moves when it says
+    /// that it has (RULES R11).
+    Transfer {
+        /// The name.
+        group: Name,
+        /// The name of the member that is to act.
+        to: String,
+        /// How long the holder may take; without its word the transfer fails then.
+        drain: Span,
+        /// At the end of the drain stop the holder's renewals and wait its lease out.
+        force: bool,
+    },
+    /// States how many members act at once. Holders of seats that go are asked to stop.
+    SetSeats {
+        /// The name.
+        group: Name,
+        /// How many seats, from 1.
+        seats: u32,
+    },
+    /// Removes a group with all that wait in it; those that act are asked to stop, and it is gone when
+    /// they have, or when their leases end (RULES R11).
+    EndGroup {
+        /// The name.
+        group: Name,
+        /// Only the group that was created at this index, if given.
+        created: Option<LogIndex>,
     },
 }
 
@@ -388,6 +445,31 @@ pub enum Reason {
     Described,
     /// A holder whose own deadline had passed came back in time and got a new token.
     Renewed,
+    /// A holder was asked to stop: a transfer, a heavier member, fewer seats, a held too long, a deleted
+    /// group; the evidence says which.
+    Draining,
+    /// A holder that was asked to stop has, and the seat went on.
+    Transferred,
+    /// A holder that was asked to stop did not say that it had: it holds on.
+    NotStopped,
+    /// The pause between two holders is over.
+    Rested,
+    /// A member that was away came back to its place.
+    Returned,
+    /// The place of a member that was away is kept no longer.
+    GraceOver,
+    /// The number of seats was changed.
+    Seats,
+    /// The group was deleted.
+    Deleted,
+    /// A wait was given up, since it was part of a deadlock.
+    Deadlock,
+    /// The holder's work gave no sign for longer than it said.
+    Stalled,
+    /// The holder's work goes on.
+    Progress,
+    /// A barrier has all its parties.
+    Tripped,
 }
 
 impl fmt::Display for Reason {
@@ -400,6 +482,18 @@ impl fmt::Display for Reason {
             Self::Closed => "closed",
             Self::Described => "described",
             Self::Renewed => "renewed",
+            Self::Draining => "draining",
+            Self::Transferred => "transferred",
+            Self::NotStopped => "not_stopped",
+            Self::Rested => "rested",
+            Self::Returned => "returned",
+            Self::GraceOver => "grace_over",
+            Self::Seats => "seats",
+            Self::Deleted => "deleted",
+            Self::Deadlock => "deadlock",
+            Self::Stalled => "stalled",
+            Self::Progress => "progress",
+            Self::Tripped => "tripped",
         })
     }
 }
@@ -473,6 +567,18 @@ pub enum Event {
         generation: Generation,
         /// Its length.
         ttl: Span,
+    },
+    /// A queue will do something later. For the lease keeper, which keeps the time; clients are not told.
+    Arm {
+        /// What.
+        task: TaskId,
+        /// After how long.
+        after: Span,
+    },
+    /// It will not.
+    Disarm {
+        /// What.
+        task: TaskId,
     },
     /// A session ended.
     Ended {
@@ -652,5 +758,31 @@ pub enum Refusal {
         floor: Span,
         /// What was asked.
         asked: Span,
+    },
+    /// A drain or a grace that a lease could not cover (RULES R7).
+    TooLong {
+        /// What.
+        what: String,
+        /// The longest.
+        max: Span,
+        /// What was asked.
+        asked: Span,
+    },
+    /// The group is being deleted.
+    Ending {
+        /// The name.
+        group: Name,
+    },
+    /// There is no member of that name that waits for a seat, or nobody to take one from.
+    NoTransfer {
+        /// The name of the group.
+        group: Name,
+        /// Why not, in words.
+        why: String,
+    },
+    /// The wait would never end (RULES R19).
+    Deadlock {
+        /// Who waits for whom, in words.
+        cycle: String,
     },
 }

@@ -1,8 +1,9 @@
 //! Who holds, who waits and for whom, and what happened last: read from the same functions that decide.
 
-use super::group::{Entry, Group};
+use super::entry::Entry;
+use super::group::Group;
 use super::{Face, MemberKind, OnDisconnect, PolicyWish, Reason, Seat, StateMachine, Wall};
-use crate::id::{EntryId, Generation, LogIndex, Name, Reign, SessionId, Token, Version, ViewId};
+use crate::id::{EntryId, Generation, LogIndex, Name, Reign, SeatNo, SessionId, Token, Version, ViewId};
 use crate::time::Span;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -20,6 +21,31 @@ pub enum Blocker {
         session: SessionId,
         /// How many are ahead and wait too.
         ahead: u64,
+    },
+    /// The place is gone.
+    Gone,
+    /// Shared holders are inside, and this one would be alone.
+    SharedHeld {
+        /// How many there are.
+        count: u64,
+        /// The holders, at most four of them.
+        holders: Vec<Holder>,
+    },
+    /// A seat is free, and rests between two holders (policy `handover`).
+    Resting {
+        /// Which seat.
+        seat: SeatNo,
+        /// Since when, by the proposer's wall clock.
+        since: Wall,
+        /// For how long.
+        delay: Span,
+    },
+    /// A barrier waits for its parties.
+    Parties {
+        /// How many are there.
+        present: u64,
+        /// How many it takes.
+        parties: u64,
     },
     /// Every seat is held.
     SeatsHeld {
@@ -39,6 +65,18 @@ impl fmt::Display for Blocker {
             Self::Behind { next, session, ahead } => {
                 write!(f, "{ahead} are ahead in the queue, the first is {next} (session {session})")
             }
+            Self::Gone => write!(f, "it is not in the queue any more"),
+            Self::SharedHeld { count, holders } => {
+                write!(f, "{count} share it: ")?;
+                list(f, holders)?;
+                more(f, *count, holders)
+            }
+            Self::Resting { seat, delay, .. } => {
+                write!(f, "seat {seat} is free and rests for {delay} after its last holder")
+            }
+            Self::Parties { present, parties } => {
+                write!(f, "{present} of {parties} parties are there")
+            }
             Self::SeatsHeld { seats: 1, holders } => {
                 write!(f, "the seat is held by ")?;
                 list(f, holders)
@@ -46,10 +84,7 @@ impl fmt::Display for Blocker {
             Self::SeatsHeld { seats, holders } => {
                 write!(f, "all {seats} seats are held, by ")?;
                 list(f, holders)?;
-                match (*seats as usize).saturating_sub(holders.len()) {
-                    0 => Ok(()),
-                    more => write!(f, " and {more} more"),
-                }
+                more(f, u64::from(*seats), holders)
             }
         }
     }
@@ -59,8 +94,21 @@ fn list(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
     for (n, holder) in holders.iter().enumerate() {
         let comma = if n == 0 { "" } else { ", " };
         write!(f, "{comma}{} (session {}, token {})", holder.name, holder.session, holder.seat.token)?;
+        if let Some(why) = &holder.draining {
+            write!(f, ", which was asked to stop for {why}")?;
+        }
+        if holder.stalled_since.is_some() {
+            write!(f, ", whose work has stalled")?;
+        }
     }
     Ok(())
+}
+
+fn more(f: &mut fmt::Formatter<'_>, all: u64, named: &[Holder]) -> fmt::Result {
+    match all.saturating_sub(named.len() as u64) {
+        0 => Ok(()),
+        more => write!(f, " and {more} more"),
+    }
 }
 
 /// One that acts.
@@ -74,6 +122,12 @@ pub struct Holder {
     pub entry: EntryId,
     /// Its seat and token.
     pub seat: Seat,
+    /// It was asked to stop, and why.
+    #[serde(default)]
+    pub draining: Option<String>,
+    /// Its work gave no sign since, by the proposer's wall clock.
+    #[serde(default)]
+    pub stalled_since: Option<Wall>,
 }
 
 /// One that waits, and for whom.
@@ -150,6 +204,8 @@ pub struct GroupView {
     pub policy: PolicyWish,
     /// Those that act, lowest seat first.
     pub holders: Vec<Holder>,
+    /// How many of them share (RULES R13).
+    pub shared: u64,
     /// Those that wait, in order, at most as many as asked.
     pub waiters: Vec<Waiter>,
     /// Everybody in the queue, in order, at most as many as asked.
@@ -206,7 +262,8 @@ impl StateMachine {
             created: group.created(),
             version: group.version,
             policy: group.policy.clone(),
-            holders: group.holders().map(Entry::holder).collect(),
+            holders: group.holders().filter_map(Entry::holder).collect(),
+            shared: group.shared(),
             waiters: group.waiters(max),
             members: group.member_list().into_iter().take(max).collect(),
             observers: group.observers().map(|e| (e.name.clone(), e.session)).collect(),
@@ -252,23 +309,22 @@ impl StateMachine {
 
 impl Group {
     fn summary(&self) -> GroupSummary {
-        let members = self.members().count() as u64;
-        let holders = self.holders().count() as u64;
+        let members = self.queue.len() as u64;
         GroupSummary {
             name: self.name.clone(),
             face: self.face,
             view: self.view,
             seats: self.policy.seats(),
             members,
-            waiting: members - holders,
+            waiting: self.waiting.len() as u64,
             observers: self.observers().count() as u64,
-            holder: self.holders().next().map(Entry::holder),
+            holder: self.holders().next().and_then(Entry::holder),
             kept: self.kept(),
         }
     }
 
     fn waiters(&self, max: usize) -> Vec<Waiter> {
-        let waiting = self.members().zip(1..).filter_map(|(entry, position)| {
+        let waiting = self.members().into_iter().zip(1..).filter_map(|(entry, position)| {
             let blocker = self.blocked_by(entry.id)?;
             Some(Waiter {
                 name: entry.name.to_string(),

@@ -4,17 +4,23 @@
 //! Rule: the first `seats` of an ordered queue act; whoever takes a seat gets the next token.
 //! Cost: a grant touches the seats and the head of the queue only; a change of a group with ordinals
 //! walks its members once, a lock-like face never does (RULES R15).
-//! Safety: a held seat is freed only by [`Group::leave`], which the callers call on the holder's own word
-//! or at the end of its lease (RULES R11).
+//! Safety: a held seat is freed only by [`Group::unseat`], which is called on the holder's own word or at the
+//! end of its lease (RULES R11).
+//!
+//! Beside this file: `entry.rs` one place, `seats.rs` who gets a seat, `drain.rs` how a seat is asked for,
+//! `notice.rs` who is told what.
 
-use super::explain::{Blocker, Holder, Past};
+use super::entry::{About, Entry, Key};
+use super::seats::{Phase, Rest};
+use super::task::{Hand, TaskKind};
 use super::{
-    Change, Changed, Event, Face, Join, Member, MemberKind, Mint, Place, PolicyWish, Reason, Refusal, Role,
-    Seat, Step, Total, Wall, limit, only,
+    Face, Join, MemberKind, Numbering, Order, Past, PolicyWish, Reason, Refusal, Rejoin, Seat, Terms, Total,
+    limit,
 };
-use crate::id::{EntryId, LogIndex, Name, Ordinal, SeatNo, SessionId, Token, Version, ViewId};
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::string::{String, ToString};
+use crate::id::{EntryId, LogIndex, Name, SeatNo, SessionId, Version, ViewId};
+use crate::time::Span;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -23,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub const HISTORY_MAX: usize = 32;
 
 /// How many holders or heads of a queue a reason names; the rest are counted.
-const NAMED_MAX: usize = 4;
+pub(super) const NAMED_MAX: usize = 4;
 
 /// One name and its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,24 +42,30 @@ pub(super) struct Group {
     pub(super) policy: PolicyWish,
     pub(super) version: Version,
     pub(super) view: ViewId,
-    queue: BTreeMap<EntryId, Entry>,
-    waiting: BTreeSet<EntryId>,
-    observers: BTreeMap<EntryId, Entry>,
-    seats: Vec<Option<EntryId>>,
-    history: VecDeque<Past>,
+    pub(super) queue: BTreeMap<EntryId, Entry>,
+    pub(super) observers: BTreeMap<EntryId, Entry>,
+    pub(super) seats: Vec<Option<EntryId>>,
+    pub(super) history: VecDeque<Past>,
+    #[serde(default)]
+    pub(super) resting: BTreeMap<SeatNo, Rest>,
+    #[serde(default)]
+    pub(super) phase: Option<Phase>,
+    /// It is being deleted.
+    #[serde(default)]
+    pub(super) ending: bool,
+    /// Those that are here and have no seat, in order. Follows from the queue.
+    #[serde(skip)]
+    pub(super) waiting: BTreeMap<Key, EntryId>,
 }
 
-/// One member, as the group knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+/// Who comes, and how.
+pub(super) struct Comer<'a> {
     pub(super) id: EntryId,
     pub(super) session: SessionId,
-    pub(super) name: String,
-    pub(super) kind: MemberKind,
-    pub(super) metadata: BTreeMap<String, String>,
-    pub(super) weight: u32,
-    pub(super) joined: Wall,
-    pub(super) seat: Option<Seat>,
+    /// The length of its session's lease.
+    pub(super) lease: Span,
+    pub(super) join: &'a Join,
+    pub(super) terms: &'a Terms,
 }
 
 impl Group {
@@ -68,10 +80,13 @@ impl Group {
             version: Version(0),
             view: ViewId(0),
             queue: BTreeMap::new(),
-            waiting: BTreeSet::new(),
             observers: BTreeMap::new(),
             seats: vec![None],
             history: VecDeque::new(),
+            resting: BTreeMap::new(),
+            phase: None,
+            ending: false,
+            waiting: BTreeMap::new(),
         }
     }
 
@@ -103,6 +118,23 @@ impl Group {
         self.idle_since.take()
     }
 
+    /// Lets the name go when nobody is in it.
+    pub(super) fn end(&mut self) {
+        self.kept = false;
+        self.ending = true;
+    }
+
+    pub(super) fn by_weight(&self) -> bool {
+        self.policy.order == Some(Order::Weight)
+    }
+
+    /// Computes what follows from the queue: after a snapshot, or when the order was stated.
+    pub(super) fn reindex(&mut self) {
+        let by_weight = self.by_weight();
+        let here = self.queue.values().filter(|entry| entry.seat.is_none() && entry.away.is_none());
+        self.waiting = here.map(|entry| (entry.key(by_weight), entry.id)).collect();
+    }
+
     /// Holds a statement about face and policy against what is known (RULES R17, R17a). An empty name
     /// that nobody created has no face and no policy of its own.
     pub(super) fn prepare(
@@ -111,6 +143,9 @@ impl Group {
         policy: &PolicyWish,
         index: LogIndex,
     ) -> Result<(), Refusal> {
+        if self.ending {
+            return Err(Refusal::Ending { group: self.name.clone() });
+        }
         if self.is_empty() && !self.kept {
             self.face = face;
             self.policy = PolicyWish::default();
@@ -120,431 +155,251 @@ impl Group {
         if self.face != face {
             return Err(Refusal::OtherFace { group: self.name.clone(), is: self.face, asked: face });
         }
+        let by_weight = self.by_weight();
         self.policy.merge(policy).map_err(|clash| Refusal::Policy { group: self.name.clone(), clash })?;
-        self.seats.resize(self.policy.seats() as usize, None);
+        self.shrink();
+        if by_weight != self.by_weight() {
+            self.reindex();
+        }
         Ok(())
     }
 
-    /// Takes a member in at the tail.
+    /// Takes a member in: at the tail, by its weight, or at the place that was kept for it.
     pub(super) fn join(
         &mut self,
-        step: &mut Step,
-        mint: &mut Mint<'_>,
-        id: EntryId,
-        session: SessionId,
-        join: &Join,
+        hand: &mut Hand<'_>,
+        comer: &Comer<'_>,
         queue_max: u32,
     ) -> Result<Total, Refusal> {
         if self.len() >= queue_max as usize {
             return Err(limit("members of one queue", queue_max, self.len() as u64 + 1));
         }
-        let stated = (self.policy.clone(), self.seats.len());
-        self.prepare(join.face, &join.policy, step.index)?;
+        let Comer { id, session, join, .. } = *comer;
+        let stated = (self.policy.clone(), self.by_weight());
+        self.prepare(join.face, &join.policy, hand.index())?;
         let observer = join.kind == MemberKind::Observer;
         if !join.wait && !observer {
-            if let Err(busy) = self.refuse_if_busy() {
+            if let Err(busy) = self.refuse_if_busy(comer) {
                 // A refused request leaves no statement behind. More seats were not filled yet.
                 self.policy = stated.0;
-                self.seats.truncate(stated.1);
+                self.shrink();
+                self.reindex();
                 return Err(busy);
             }
         }
         self.idle_since = None;
-        let entry = Entry {
+        if observer {
+            self.observers.insert(id, self.entry(hand, comer));
+            self.settle(hand, Reason::Join, "more seats were stated");
+        } else {
+            let before = self.places();
+            let (entry, reason, evidence) = self.arrive(hand, comer);
+            self.waiting.insert(entry.key(self.by_weight()), id);
+            self.queue.insert(id, entry);
+            let granted = self.fill_seats(hand);
+            let about =
+                About { reason, evidence: &evidence, whom: Some(id), gone: None, new: Some(id) };
+            self.changed(hand, about, &before, &granted);
+            self.preempt(hand);
+        }
+        debug_assert!(self.len() > 0, "session {session} was just taken in");
+        Ok(self.total(id).expect("the member was just taken in"))
+    }
+
+    fn entry(&self, hand: &Hand<'_>, comer: &Comer<'_>) -> Entry {
+        let Comer { id, session, lease, join, terms } = *comer;
+        Entry {
             id,
             session,
             name: join.name.clone(),
             kind: join.kind,
             metadata: join.metadata.clone(),
             weight: join.weight,
-            joined: step.at,
+            joined: hand.at(),
             seat: None,
+            mode: join.mode,
+            terms: terms.clone(),
+            lease,
+            senior: id,
+            turn: 0,
+            number: self.lowest_hole(),
+            drain: None,
+            away: None,
+            hold: None,
+            beat: None,
+            stalled: None,
+        }
+    }
+
+    /// A member that comes back within its grace takes its old place (policy `rejoin`).
+    fn arrive(&mut self, hand: &mut Hand<'_>, comer: &Comer<'_>) -> (Entry, Reason, String) {
+        let fresh = self.entry(hand, comer);
+        let kept = self.queue.values().find(|entry| {
+            entry.away.is_some() && !entry.name.is_empty() && entry.name == fresh.name
+        });
+        let Some(old) = kept.map(|entry| entry.id).and_then(|id| self.queue.remove(&id)) else {
+            let evidence = alloc::format!("session {} asked", comer.session);
+            return (fresh, Reason::Join, evidence);
         };
-        if observer {
-            self.observers.insert(id, entry);
-            self.settle(step, mint);
-        } else {
-            let before = self.places();
-            self.queue.insert(id, entry);
-            self.waiting.insert(id);
-            let granted = self.fill_seats(step, mint);
-            let evidence = alloc::format!("session {session} asked");
-            self.changed(step, Reason::Join, &evidence, before, None, Some(id), &granted);
-        }
-        Ok(self.total(id).expect("the member was just taken in"))
+        hand.disarm(old.away);
+        let evidence = alloc::format!("session {} came back within the grace", comer.session);
+        let Entry { senior, turn, number, .. } = old;
+        (Entry { senior, turn, number, ..fresh }, Reason::Returned, evidence)
     }
 
-    /// Fills the seats that a new statement about the policy has added.
-    pub(super) fn settle(&mut self, step: &mut Step, mint: &mut Mint<'_>) {
-        let before = self.places();
-        let granted = self.fill_seats(step, mint);
-        if !granted.is_empty() {
-            let evidence = "more seats were stated";
-            self.changed(step, Reason::Join, evidence, before, None, None, &granted);
+    /// The lowest number that nobody has; where the last moves into a hole, one more than there are.
+    fn lowest_hole(&self) -> u64 {
+        match self.policy.numbering {
+            Some(Numbering::Stable) => {
+                let taken: alloc::collections::BTreeSet<u64> =
+                    self.queue.values().map(|entry| entry.number).collect();
+                (1..).find(|number| !taken.contains(number)).unwrap_or(u64::MAX)
+            }
+            Some(Numbering::MinimalMove) => self.queue.len() as u64 + 1,
+            _ => 0,
         }
     }
 
-    fn refuse_if_busy(&self) -> Result<(), Refusal> {
-        let free = self.seats.iter().any(Option::is_none);
-        if free && self.waiting.is_empty() {
+    fn refuse_if_busy(&self, comer: &Comer<'_>) -> Result<(), Refusal> {
+        let shares = comer.join.mode == super::Mode::Shared && self.seats.iter().all(Option::is_none);
+        let free = self.seats.iter().take(self.policy.seats() as usize).any(Option::is_none);
+        let free = free && self.phase.is_none() && self.resting.is_empty();
+        if (free || shares) && self.waiting.is_empty() {
             return Ok(());
         }
         let holder = self.holders().next().or_else(|| self.queue.values().next());
-        let holder = holder.expect("a seat is taken or somebody waits");
+        let (name, session, token) = match holder {
+            Some(entry) => (entry.name.clone(), entry.session, entry.seat.map(|seat| seat.token)),
+            None => ("the pause after its last holder".into(), SessionId(0), None),
+        };
         Err(Refusal::Busy {
             group: self.name.clone(),
-            holder: holder.name.clone(),
-            session: holder.session,
-            token: holder.seat.map(|seat| seat.token).unwrap_or_default(),
+            holder: name,
+            session,
+            token: token.unwrap_or_default(),
         })
     }
 
-    /// Takes a member out, and passes its seat on in the same step.
+    /// Fills what can be filled, and tells who was seated.
+    pub(super) fn settle(&mut self, hand: &mut Hand<'_>, reason: Reason, evidence: &str) {
+        let before = self.places();
+        let granted = self.fill_seats(hand);
+        if let Some(first) = granted.first() {
+            self.changed(hand, About::of(reason, evidence, *first), &before, &granted);
+        }
+    }
+
+    /// Takes a member out, and passes its seat on in the same step. Where places are kept for those that
+    /// were cut off, its place is.
     pub(super) fn leave(
         &mut self,
-        step: &mut Step,
-        mint: &mut Mint<'_>,
+        hand: &mut Hand<'_>,
         id: EntryId,
         reason: Reason,
         evidence: &str,
-    ) -> Option<Seat> {
-        let seat = if self.observers.remove(&id).is_some() {
-            None
-        } else {
-            let before = self.places();
-            let entry = self.queue.remove(&id)?;
-            self.waiting.remove(&id);
-            if let Some(seat) = entry.seat {
-                self.seats[seat.no.0 as usize] = None;
-            }
-            let granted = self.fill_seats(step, mint);
-            let seat = entry.seat;
-            self.changed(step, reason, evidence, before, Some(entry), None, &granted);
-            seat
-        };
-        if self.is_empty() && !self.kept {
-            self.idle_since = Some(step.index);
+    ) -> Left {
+        if self.observers.remove(&id).is_some() {
+            self.note_idle(hand);
+            return Left { seat: None, kept: false };
         }
-        seat
+        if !self.queue.contains_key(&id) {
+            return Left { seat: None, kept: false };
+        }
+        let before = self.places();
+        let seat = self.unseat(hand, id);
+        let cut_off = matches!(reason, Reason::Expired | Reason::Disconnect);
+        let kept = match self.policy.rejoin {
+            Some(Rejoin::Sticky { grace }) if cut_off && !self.ending && self.face == Face::Group => {
+                self.step_away(hand, id, grace);
+                true
+            }
+            _ => false,
+        };
+        let gone = if kept { None } else { self.take_out(hand, id).map(|entry| Entry { seat, ..entry }) };
+        self.forget_target(hand, id);
+        let granted = self.fill_seats(hand);
+        let about = About { reason, evidence, whom: Some(id), gone, new: None };
+        self.changed(hand, about, &before, &granted);
+        self.preempt(hand);
+        self.note_idle(hand);
+        Left { seat, kept }
+    }
+
+    fn note_idle(&mut self, hand: &Hand<'_>) {
+        if self.is_empty() && !self.kept {
+            self.idle_since = Some(hand.index());
+        }
+    }
+
+    fn step_away(&mut self, hand: &mut Hand<'_>, id: EntryId, grace: Span) {
+        let by_weight = self.by_weight();
+        let Some(entry) = self.queue.get_mut(&id) else { return };
+        self.waiting.remove(&entry.key(by_weight));
+        entry.away = Some(hand.arm(&self.name, TaskKind::Grace(id), grace));
+    }
+
+    /// Removes a place; the last number moves into its hole where the policy says so.
+    fn take_out(&mut self, hand: &mut Hand<'_>, id: EntryId) -> Option<Entry> {
+        let entry = self.queue.remove(&id)?;
+        self.waiting.remove(&entry.key(self.by_weight()));
+        if entry.away.is_some() {
+            hand.disarm(entry.away);
+            }
+        if self.policy.numbering == Some(Numbering::MinimalMove) {
+            let last = self.queue.values_mut().max_by_key(|entry| entry.number);
+            if let Some(last) = last.filter(|last| last.number > entry.number) {
+                last.number = entry.number;
+            }
+        }
+        Some(entry)
     }
 
     /// A new token for the same seat (RULES R25).
-    pub(super) fn renew(&mut self, step: &mut Step, mint: &mut Mint<'_>, id: EntryId) {
+    pub(super) fn renew(&mut self, hand: &mut Hand<'_>, id: EntryId) {
         let Some(seat) = self.queue.get(&id).and_then(|entry| entry.seat) else { return };
+        let shared = self.phase.is_some();
         let before = self.places();
-        let renewed = Seat { no: seat.no, token: mint.next(), since: step.at };
+        // Those that share a phase keep its token: a new one would make them refuse each other (R13). The
+        // service has not given the seat away, so the phase is still theirs.
+        let token = if shared { seat.token } else { hand.token() };
         if let Some(entry) = self.queue.get_mut(&id) {
-            entry.seat = Some(renewed);
+            entry.seat = Some(Seat { no: seat.no, token, since: hand.at() });
         }
         let evidence = alloc::format!(
             "its own deadline had passed under token {}; it came back before its lease ended",
             seat.token
         );
-        self.changed(step, Reason::Renewed, &evidence, before, None, None, &[id]);
+        self.changed(hand, About::of(Reason::Renewed, &evidence, id), &before, &[id]);
     }
 
     /// Changes what the others are told of a member.
-    pub(super) fn describe(&mut self, step: &mut Step, id: EntryId, metadata: &BTreeMap<String, String>) {
+    pub(super) fn describe(
+        &mut self,
+        hand: &mut Hand<'_>,
+        id: EntryId,
+        metadata: &BTreeMap<String, String>,
+    ) {
         if let Some(entry) = self.observers.get_mut(&id) {
             entry.metadata = metadata.clone();
             return;
         }
         let Some(entry) = self.queue.get_mut(&id) else { return };
         entry.metadata = metadata.clone();
-        if self.face != Face::Group {
-            return;
-        }
-        let place = self.place(id);
-        let entry = &self.queue[&id];
-        let changed = Changed { metadata: Some(metadata.clone()), ..entry.step(place, place) };
-        self.emit(step, Reason::Described, "it described itself anew", vec![changed], &[]);
+        let before = self.places();
+        let about = About { new: Some(id), ..About::of(Reason::Described, "it described itself anew", id) };
+        self.changed(hand, about, &before, &[]);
     }
 
-    /// Gives free seats to the first in the queue, for as long as nothing holds a grant back.
-    fn fill_seats(&mut self, step: &Step, mint: &mut Mint<'_>) -> Vec<EntryId> {
-        let mut granted = Vec::new();
-        while let Some(next) = self.waiting.first().copied() {
-            let Ok(no) = self.grantable(next) else { break };
-            self.waiting.remove(&next);
-            self.seats[no.0 as usize] = Some(next);
-            if let Some(entry) = self.queue.get_mut(&next) {
-                entry.seat = Some(Seat { no, token: mint.next(), since: step.at });
-            }
-            granted.push(next);
-        }
-        granted
-    }
-
-    /// The seat that a waiting member can have now, or what it waits for. This decides every grant,
-    /// and `explain` prints what it returns.
-    fn grantable(&self, id: EntryId) -> Result<SeatNo, Blocker> {
-        let ahead = self.waiting.range(..id).next();
-        if let Some(next) = ahead {
-            let next = &self.queue[next];
-            return Err(Blocker::Behind {
-                next: next.name.clone(),
-                session: next.session,
-                ahead: self.waiting.range(..id).count() as u64,
-            });
-        }
-        match self.seats.iter().position(Option::is_none) {
-            Some(no) => Ok(SeatNo(no as u32)),
-            None => Err(Blocker::SeatsHeld {
-                seats: self.seats.len() as u32,
-                holders: self.holders().take(NAMED_MAX).map(Entry::holder).collect(),
-            }),
-        }
-    }
-
-    /// Whether a member is in the queue without a seat.
-    pub(super) fn waits(&self, id: EntryId) -> bool {
-        self.waiting.contains(&id)
-    }
-
-    /// What a member waits for; nothing if it has its seat.
-    pub(super) fn blocked_by(&self, id: EntryId) -> Option<Blocker> {
-        if !self.waiting.contains(&id) {
-            return None;
-        }
-        self.grantable(id).err()
-    }
-
-    /// Those that act, lowest seat first.
-    pub(super) fn holders(&self) -> impl Iterator<Item = &Entry> {
-        self.seats.iter().flatten().filter_map(|id| self.queue.get(id))
-    }
-
-    /// Everybody in the queue, in order.
-    pub(super) fn members(&self) -> impl Iterator<Item = &Entry> {
-        self.queue.values()
-    }
-
-    /// Those that look on.
-    pub(super) fn observers(&self) -> impl Iterator<Item = &Entry> {
-        self.observers.values()
-    }
-
-    /// What happened last, newest last.
-    pub(super) fn history(&self) -> impl Iterator<Item = &Past> {
-        self.history.iter()
-    }
-
-    fn holder_token(&self) -> Option<Token> {
-        self.holders().next().and_then(|entry| entry.seat).map(|seat| seat.token)
-    }
-
-    /// Everybody's place, where places are told to all; a lock-like face tells none (RULES R15).
-    fn places(&self) -> Vec<(EntryId, Place)> {
-        if self.face != Face::Group {
-            return Vec::new();
-        }
-        self.queue.values().zip(1..).map(|(entry, n)| (entry.id, entry.place(Some(n)))).collect()
-    }
-
-    /// Where one member stands.
-    pub(super) fn place(&self, id: EntryId) -> Option<Place> {
-        if self.observers.contains_key(&id) {
-            return Some(Place { ordinal: None, role: Role::Observer, seat: None });
-        }
-        let entry = self.queue.get(&id)?;
-        let ordinal = (self.face == Face::Group).then(|| self.position(id));
-        Some(entry.place(ordinal))
-    }
-
-    /// A member's position in the queue, from 1.
-    pub(super) fn position(&self, id: EntryId) -> u64 {
-        self.queue.range(..=id).count() as u64
-    }
-
-    /// All that a member is told at one moment.
-    pub(super) fn total(&self, id: EntryId) -> Option<Total> {
-        let place = self.place(id)?;
-        let kind = self.queue.get(&id).or_else(|| self.observers.get(&id))?.kind;
-        let sees_all = self.face == Face::Group && kind != MemberKind::OrdinalOnly;
-        let members = if sees_all { self.member_list() } else { Vec::new() };
-        Some(Total {
-            group: self.name.clone(),
-            face: self.face,
-            version: self.version,
-            view: self.view,
-            holder_token: self.holder_token(),
-            entry: id,
-            place,
-            members,
-        })
-    }
-
-    /// Everybody in the queue as the others see them, in order.
-    pub(super) fn member_list(&self) -> Vec<Member> {
-        self.queue
-            .values()
-            .zip(1..)
-            .map(|(entry, n)| Member {
-                entry: entry.id,
-                session: entry.session,
-                name: entry.name.clone(),
-                kind: entry.kind,
-                place: entry.place(Some(n)),
-                metadata: entry.metadata.clone(),
-            })
-            .collect()
-    }
-
-    /// Tells everybody what a step changed.
-    #[allow(clippy::too_many_arguments)]
-    fn changed(
-        &mut self,
-        step: &mut Step,
-        reason: Reason,
-        evidence: &str,
-        before: Vec<(EntryId, Place)>,
-        gone: Option<Entry>,
-        new: Option<EntryId>,
-        granted: &[EntryId],
-    ) {
-        let moved = if self.face == Face::Group {
-            self.moves(before, gone.as_ref(), new)
-        } else {
-            self.seat_moves(gone.as_ref(), granted)
-        };
-        self.remember(step, reason, evidence, gone.as_ref(), new, granted);
-        if gone.is_some() || new.is_some() {
-            self.view = ViewId(self.view.0 + 1);
-        }
-        self.emit(step, reason, evidence, moved, granted);
-    }
-
-    /// Everybody whose place is another one now.
-    fn moves(
-        &self,
-        before: Vec<(EntryId, Place)>,
-        gone: Option<&Entry>,
-        new: Option<EntryId>,
-    ) -> Vec<Changed> {
-        let before: BTreeMap<EntryId, Place> = before.into_iter().collect();
-        let left = gone.map(|entry| entry.step(before.get(&entry.id).copied(), None));
-        let moved = self.queue.values().zip(1..).filter_map(|(entry, n)| {
-            let was = before.get(&entry.id).copied();
-            let is = Some(entry.place(Some(n)));
-            (was != is).then(|| {
-                let metadata = (new == Some(entry.id)).then(|| entry.metadata.clone());
-                Changed { metadata, ..entry.step(was, is) }
-            })
-        });
-        left.into_iter().chain(moved).collect()
-    }
-
-    /// On a lock-like face only those that took a seat are told (RULES R15).
-    fn seat_moves(&self, gone: Option<&Entry>, granted: &[EntryId]) -> Vec<Changed> {
-        let waited = Place { ordinal: None, role: Role::Standby, seat: None };
-        let left = gone.map(|entry| entry.step(Some(entry.place(None)), None));
-        let took = granted
-            .iter()
-            .filter_map(|id| self.queue.get(id))
-            .map(|entry| entry.step(Some(waited), Some(entry.place(None))));
-        left.into_iter().chain(took).collect()
-    }
-
-    fn emit(
-        &mut self,
-        step: &mut Step,
-        reason: Reason,
-        evidence: &str,
-        changed: Vec<Changed>,
-        granted: &[EntryId],
-    ) {
-        self.version = Version(self.version.0 + 1);
-        let (to, own) = self.audience(granted);
-        if to.is_empty() && own.is_empty() {
-            return;
-        }
-        let change = Change {
-            group: self.name.clone(),
-            face: self.face,
-            version: self.version,
-            view: self.view,
-            at: step.at,
-            reason,
-            evidence: evidence.to_string(),
-            holder_token: self.holder_token(),
-            changed,
-        };
-        step.events.push(Event::Change { to, own, change });
-    }
-
-    /// Who is told everything, and who only of its own place.
-    fn audience(&self, granted: &[EntryId]) -> (Vec<SessionId>, Vec<SessionId>) {
-        if self.face != Face::Group {
-            let own = granted.iter().filter_map(|id| self.queue.get(id));
-            return (Vec::new(), own.flat_map(|entry| only(entry.session)).collect());
-        }
-        let (ordinal_only, full): (Vec<&Entry>, Vec<&Entry>) =
-            self.queue.values().partition(|entry| entry.kind == MemberKind::OrdinalOnly);
-        let to: BTreeSet<SessionId> =
-            full.iter().copied().chain(self.observers.values()).map(|entry| entry.session).collect();
-        let own: BTreeSet<SessionId> =
-            ordinal_only.iter().map(|entry| entry.session).filter(|session| !to.contains(session)).collect();
-        (to.into_iter().collect(), own.into_iter().collect())
-    }
-
-    fn remember(
-        &mut self,
-        step: &Step,
-        reason: Reason,
-        evidence: &str,
-        gone: Option<&Entry>,
-        new: Option<EntryId>,
-        granted: &[EntryId],
-    ) {
-        let subject =
-            gone.or_else(|| new.or_else(|| granted.first().copied()).and_then(|id| self.queue.get(&id)));
-        let Some(subject) = subject else { return };
-        let past = Past {
-            at: step.at,
-            index: step.index,
-            reason,
-            evidence: evidence.to_string(),
-            name: subject.name.clone(),
-            session: subject.session,
-            released: gone.and_then(|entry| entry.seat).map(|seat| seat.token),
-            granted: granted
-                .iter()
-                .filter_map(|id| self.queue.get(id))
-                .take(NAMED_MAX)
-                .map(Entry::holder)
-                .collect(),
-        };
-        if self.history.len() == HISTORY_MAX {
-            self.history.pop_front();
-        }
-        self.history.push_back(past);
+    /// The session of a member.
+    pub(super) fn session_of(&self, id: EntryId) -> Option<SessionId> {
+        self.queue.get(&id).map(|entry| entry.session)
     }
 }
 
-impl Entry {
-    fn place(&self, ordinal: Option<u64>) -> Place {
-        let role = if self.seat.is_some() { Role::Active } else { Role::Standby };
-        Place { ordinal: ordinal.map(Ordinal), role, seat: self.seat }
-    }
-
-    fn step(&self, before: Option<Place>, after: Option<Place>) -> Changed {
-        Changed {
-            entry: self.id,
-            session: self.session,
-            name: self.name.clone(),
-            kind: self.kind,
-            before,
-            after,
-            metadata: None,
-        }
-    }
-
-    pub(super) fn holder(&self) -> Holder {
-        Holder {
-            name: self.name.clone(),
-            session: self.session,
-            entry: self.id,
-            seat: self.seat.expect("a holder has a seat"),
-        }
-    }
+/// What became of a place.
+pub(super) struct Left {
+    /// The seat that was given up.
+    pub(super) seat: Option<Seat>,
+    /// The place is kept for a while.
+    pub(super) kept: bool,
 }

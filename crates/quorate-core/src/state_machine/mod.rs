@@ -8,24 +8,33 @@
 
 pub mod codec;
 mod command;
+mod deadlock;
+mod drain;
+mod entry;
 mod explain;
 mod group;
+mod notice;
 mod policy;
 mod refusal;
+mod seats;
 mod session;
+mod task;
 
 pub use codec::CodecError;
 pub use command::*;
+pub use deadlock::{Deadlock, Edge};
 pub use explain::{Blocker, GroupSummary, GroupView, Holder, Past, SessionView, Waiter};
 pub use group::HISTORY_MAX;
 pub use policy::{Face, Handover, Numbering, Order, PolicyClash, PolicyWish, Preempt, Rejoin};
 
-use crate::id::{ClusterId, EntryId, LogIndex, Name, Reign, Secret, SessionId, Token};
+use crate::id::{ClusterId, EntryId, LogIndex, Name, Reign, Secret, SessionId, TaskId, Token};
+use crate::time::{Span, Wall};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
-use group::Group;
+use drain::Due;
+use group::{Comer, Group};
+use task::{Hand, Tasks};
 use serde::{Deserialize, Serialize};
 use session::Session;
 
@@ -48,6 +57,8 @@ pub struct StateMachine {
     groups: BTreeMap<Name, Group>,
     places: BTreeMap<EntryId, Name>,
     idle: BTreeSet<(LogIndex, Name)>,
+    #[serde(default)]
+    tasks: Tasks,
 }
 
 /// Where in the log a command stands, and what it brought about so far.
@@ -55,24 +66,6 @@ struct Step {
     index: LogIndex,
     at: Wall,
     events: Vec<Event>,
-}
-
-use crate::time::Wall;
-
-/// The source of tokens: a counter that takes one step for each grant (RULES R10).
-struct Mint<'a> {
-    last: &'a mut Token,
-    index: LogIndex,
-}
-
-impl Mint<'_> {
-    /// The next token: greater than every one before it and at least the log index.
-    fn next(&mut self) -> Token {
-        let next = Token(core::cmp::max(self.last.0 + 1, self.index.0));
-        assert!(next > *self.last, "tokens strictly grow");
-        *self.last = next;
-        next
-    }
 }
 
 impl StateMachine {
@@ -109,6 +102,9 @@ impl StateMachine {
             Command::TimerFired { timer: Timer::Lease { session, generation }, reign, silent } => {
                 self.lease_ran_out(step, *session, *generation, *reign, *silent)
             }
+            Command::TimerFired { timer: Timer::Task { task }, reign, .. } => {
+                self.task_due(step, *task, *reign)
+            }
             Command::Disconnected { session, generation } => self.disconnected(step, *session, *generation),
             Command::Call { session, generation, request, acknowledged, op } => {
                 self.call(step, *session, *generation, *request, *acknowledged, op)
@@ -136,7 +132,85 @@ impl StateMachine {
             ToolOp::CreateGroup { group, face, policy } => self.create_group(step, group, *face, policy),
             ToolOp::DeleteGroup { group, created } => self.delete_group(group, *created),
             ToolOp::CloseSession { session, why } => self.close_session(step, *session, why),
+            ToolOp::Transfer { group, to, drain, force } => {
+                let (queue, mut hand) = self.group_named(step, group)?;
+                queue.transfer(&mut hand, to, *drain, *force)?;
+                Ok(Reply::Done)
+            }
+            ToolOp::SetSeats { group, seats } => self.set_seats(step, group, *seats),
+            ToolOp::EndGroup { group, created } => self.end_group(step, group, *created),
         }
+    }
+
+    /// A task that a queue had for later; one that was given up since is void (RULES R2).
+    fn task_due(&mut self, step: &mut Step, task: TaskId, reign: Reign) -> Result<Reply, Refusal> {
+        if reign != self.reign {
+            return Err(Refusal::NotDue);
+        }
+        let task = self.tasks.take(task).ok_or(Refusal::NotDue)?;
+        let Ok((group, mut hand)) = self.group_named(step, &task.group) else { return Err(Refusal::NotDue) };
+        match group.due(&mut hand, task.kind) {
+            Due::Done => {}
+            Due::Gone(entry) => {
+                self.places.remove(&entry);
+                self.note_idle(&task.group);
+            }
+            Due::Close(session, why) => {
+                self.close_session(step, session, &why)?;
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    fn set_seats(&mut self, step: &mut Step, name: &Name, seats: u32) -> Result<Reply, Refusal> {
+        let policy = PolicyWish { seats: Some(seats), ..PolicyWish::default() };
+        self.check_policy(&policy)?;
+        let (group, mut hand) = self.group_named(step, name)?;
+        group.set_seats(&mut hand, seats);
+        Ok(Reply::Done)
+    }
+
+    /// Removes a group with those that wait in it, and asks those that act to stop.
+    fn end_group(
+        &mut self,
+        step: &mut Step,
+        name: &Name,
+        created: Option<LogIndex>,
+    ) -> Result<Reply, Refusal> {
+        let (group, _) = self.group_named(step, name)?;
+        if created.is_some_and(|created| created != group.created()) {
+            return Err(Refusal::NoGroup { group: name.clone() });
+        }
+        group.end();
+        let idle: Vec<EntryId> = group
+            .queue
+            .values()
+            .filter(|entry| entry.seat.is_none())
+            .map(|entry| entry.id)
+            .chain(group.observers.keys().copied())
+            .collect();
+        for entry in idle {
+            let session = self.group_of(entry)?.session_of(entry);
+            if let Some(session) = session.and_then(|id| self.sessions.get_mut(&id)) {
+                session.entries.remove(&entry);
+            }
+            self.remove(step, entry, Reason::Deleted, "the group is being deleted");
+        }
+        if let Ok((group, mut hand)) = self.group_named(step, name) {
+            group.ask_to_end(&mut hand);
+        }
+        self.note_idle(name);
+        Ok(Reply::Done)
+    }
+
+    /// A group, and the hand that it works with.
+    fn group_named<'a>(
+        &'a mut self,
+        step: &'a mut Step,
+        name: &Name,
+    ) -> Result<(&'a mut Group, Hand<'a>), Refusal> {
+        let group = self.groups.get_mut(name).ok_or_else(|| Refusal::NoGroup { group: name.clone() })?;
+        Ok((group, Hand { step, last_token: &mut self.last_token, tasks: &mut self.tasks }))
     }
 
     fn create_group(
@@ -151,7 +225,8 @@ impl StateMachine {
         let group =
             self.groups.entry(name.clone()).or_insert_with(|| Group::new(name.clone(), face, step.index));
         group.prepare(face, policy, step.index)?;
-        group.settle(step, &mut Mint { last: &mut self.last_token, index: step.index });
+        let mut hand = Hand { step, last_token: &mut self.last_token, tasks: &mut self.tasks };
+        group.settle(&mut hand, Reason::Seats, "more seats were stated");
         if let Some(since) = group.keep() {
             self.idle.remove(&(since, name.clone()));
         }
@@ -201,16 +276,9 @@ impl StateMachine {
                 return Err(limit("seats of a group (at least 1)", self.limits.seats, seats.into()));
             }
         }
-        let later = [
-            ("numbering", policy.numbering.is_some_and(|n| n != Numbering::Dense)),
-            ("order", policy.order.is_some_and(|o| o != Order::Join)),
-            ("preempt", policy.preempt.is_some_and(|p| p != Preempt::Never)),
-            ("rejoin", policy.rejoin.is_some_and(|r| r != Rejoin::Tail)),
-            ("handover", policy.handover.is_some_and(|h| h != Handover::Immediate)),
-        ];
-        match later.iter().find(|(_, asked)| *asked) {
-            Some((field, _)) => Err(self.unsupported(alloc::format!("this value of {field}"))),
-            None => Ok(()),
+        match policy.handover {
+            Some(Handover::Seal) => Err(self.unsupported("the handover seal".into())),
+            _ => Ok(()),
         }
     }
 
@@ -219,26 +287,34 @@ impl StateMachine {
     }
 
     /// Puts a member into a queue, and gives it a seat if one is free.
-    fn join(&mut self, step: &mut Step, session: SessionId, join: &Join) -> Result<Reply, Refusal> {
+    fn join(
+        &mut self,
+        step: &mut Step,
+        session: SessionId,
+        join: &Join,
+        terms: &Terms,
+    ) -> Result<Reply, Refusal> {
         self.check_join(join)?;
         self.check_room(&join.group)?;
+        let lease = self.session(session)?.ttl;
         let fresh = !self.groups.contains_key(&join.group);
         let group = self
             .groups
             .entry(join.group.clone())
             .or_insert_with(|| Group::new(join.group.clone(), join.face, step.index));
-        let entry = EntryId(self.last_entry.0 + 1);
+        let id = EntryId(self.last_entry.0 + 1);
         let idle_since = group.idle_since();
-        let mut mint = Mint { last: &mut self.last_token, index: step.index };
-        match group.join(step, &mut mint, entry, session, join, self.limits.queue) {
+        let comer = Comer { id, session, lease, join, terms };
+        let mut hand = Hand { step, last_token: &mut self.last_token, tasks: &mut self.tasks };
+        match group.join(&mut hand, &comer, self.limits.queue) {
             Ok(total) => {
-                self.last_entry = entry;
-                self.places.insert(entry, join.group.clone());
+                self.last_entry = id;
+                self.places.insert(id, join.group.clone());
                 if let Some(since) = idle_since {
                     self.idle.remove(&(since, join.group.clone()));
                 }
-                self.session_mut(session)?.entries.insert(entry);
-                Ok(Reply::Joined(total))
+                self.session_mut(session)?.entries.insert(id);
+                self.break_deadlocks(step, id).map_or(Ok(Reply::Joined(total)), Err)
             }
             Err(refusal) => {
                 if fresh {
@@ -249,18 +325,42 @@ impl StateMachine {
         }
     }
 
+    /// Gives up waits of deadlocks that asked for it, the newest first (RULES R19). The refusal is for the
+    /// one that has just asked.
+    fn break_deadlocks(&mut self, step: &mut Step, asked: EntryId) -> Option<Refusal> {
+        let wished = |group: &Group| group.waiting.values().any(|id| group.queue[id].terms.break_deadlock);
+        if !self.groups.values().any(wished) {
+            return None;
+        }
+        let mut refusal = None;
+        while let Some((session, entry, cycle)) = self.deadlock_victim() {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.entries.remove(&entry);
+            }
+            if entry != asked {
+                self.tell_victim(step, entry, &cycle);
+            }
+            self.remove(step, entry, Reason::Deadlock, &cycle);
+            if entry == asked {
+                refusal = Some(Refusal::Deadlock { cycle });
+            }
+        }
+        refusal
+    }
+
+    /// A waiter on a lock is told of nobody's leaving, but of its own.
+    fn tell_victim(&mut self, step: &mut Step, entry: EntryId, cycle: &str) {
+        if let Ok(group) = self.group_of(entry) {
+            group.give_up(step, entry, cycle);
+        }
+    }
+
     fn check_join(&self, join: &Join) -> Result<(), Refusal> {
         self.check_policy(&join.policy)?;
         self.check_metadata(&join.metadata)?;
         if join.name.len() > crate::id::NAME_BYTES_MAX {
             let max = crate::id::NAME_BYTES_MAX as u32;
             return Err(limit("bytes of a member's name", max, join.name.len() as u64));
-        }
-        if join.mode != Mode::Exclusive {
-            return Err(self.unsupported("shared entries".into()));
-        }
-        if matches!(join.face, Face::Leadership | Face::Semaphore) {
-            return Err(self.unsupported(alloc::format!("the face {}", join.face)));
         }
         Ok(())
     }
@@ -274,18 +374,36 @@ impl StateMachine {
     }
 
     /// Takes a member out of its queue, and passes its seat on in the same step.
-    fn remove(&mut self, step: &mut Step, entry: EntryId, reason: Reason, evidence: &str) -> Option<Token> {
-        let name = self.places.remove(&entry)?;
-        let group = self.groups.get_mut(&name)?;
-        let mut mint = Mint { last: &mut self.last_token, index: step.index };
-        let seat = group.leave(step, &mut mint, entry, reason, evidence);
+    fn remove(
+        &mut self,
+        step: &mut Step,
+        entry: EntryId,
+        reason: Reason,
+        evidence: &str,
+    ) -> Option<Token> {
+        let name = self.places.get(&entry)?.clone();
+        let (group, mut hand) = self.group_named(step, &name).ok()?;
+        let left = group.leave(&mut hand, entry, reason, evidence);
+        if !left.kept {
+            self.places.remove(&entry);
+        }
+        self.note_idle(&name);
+        left.seat.map(|seat| seat.token)
+    }
+
+    /// An empty name that nobody created may be forgotten; one that is being deleted is.
+    fn note_idle(&mut self, name: &Name) {
+        let Some(group) = self.groups.get(name) else { return };
+        if group.ending && group.is_empty() {
+            self.groups.remove(name);
+            return;
+        }
         if let Some(since) = group.idle_since() {
-            self.idle.insert((since, name));
+            self.idle.insert((since, name.clone()));
             if self.idle.len() > IDLE_GROUPS_MAX {
                 self.forget_longest_idle();
             }
         }
-        seat.map(|seat| seat.token)
     }
 
     fn group_of(&mut self, entry: EntryId) -> Result<&mut Group, Refusal> {
@@ -317,6 +435,23 @@ impl StateMachine {
         self.applied
     }
 
+    /// Computes what follows from the stored state.
+    fn reindex(&mut self) {
+        for group in self.groups.values_mut() {
+            for entry in group.queue.values_mut().filter(|entry| entry.lease == Span::ZERO) {
+                // A place of the first format does not say how long its session's lease is.
+                entry.lease = self.sessions.get(&entry.session).map(|session| session.ttl).unwrap_or_default();
+            }
+            group.reindex();
+        }
+    }
+
+    /// Everything that queues do later, with the time after which it is due: for a new reign, which waits
+    /// the whole time again.
+    pub fn tasks(&self) -> Vec<(TaskId, Span)> {
+        self.tasks.iter().collect()
+    }
+
     /// The greatest token that was ever granted.
     pub fn last_token(&self) -> Token {
         self.last_token
@@ -326,9 +461,4 @@ impl StateMachine {
 /// The refusal for a limit that was reached.
 fn limit(what: &str, max: u32, asked: u64) -> Refusal {
     Refusal::Limit { what: what.into(), max: max.into(), asked }
-}
-
-/// A list of one, for events to one session.
-fn only(session: SessionId) -> Vec<SessionId> {
-    vec![session]
 }

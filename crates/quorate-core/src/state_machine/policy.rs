@@ -17,6 +17,8 @@ pub enum Face {
     Leadership,
     /// Several seats that are left when done.
     Semaphore,
+    /// As many seats as parties; all are granted together, once all are there.
+    Barrier,
 }
 
 impl fmt::Display for Face {
@@ -26,6 +28,7 @@ impl fmt::Display for Face {
             Self::Lock => "lock",
             Self::Leadership => "leadership",
             Self::Semaphore => "semaphore",
+            Self::Barrier => "barrier",
         })
     }
 }

@@ -58,6 +58,17 @@ impl fmt::Display for Refusal {
             Self::Unsupported { what, level } => {
                 write!(f, "{what} is not supported at feature level {level} of this cluster")
             }
+            Self::TooLong { what, max, asked } => {
+                write!(f, "the limit for {what} is {max}, and this would be {asked}; nothing was changed")
+            }
+            Self::Ending { group } => {
+                write!(f, "{group} is being deleted: it takes nobody in; choose another name or wait")
+            }
+            Self::NoTransfer { group, why } => write!(f, "no seat of {group} is moved: {why}"),
+            Self::Deadlock { cycle } => write!(
+                f,
+                "this wait would never end: {cycle}; it was given up, and what the session holds stays held"
+            ),
             Self::LeaseTooShort { floor, asked } => write!(
                 f,
                 "a lease of {asked} is too short: the floor here is {floor}, from this service's measured \

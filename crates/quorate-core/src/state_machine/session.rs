@@ -3,7 +3,10 @@
 //! A lease is kept in the lease keeper's memory (`crate::lease`); replicated state holds only what a new
 //! reign must know: in which reign the session was first renewed, and what it had left when last counted.
 
-use super::{Event, Join, OnDisconnect, Op, Opened, Reason, Refusal, Reply, StateMachine, Step, Wall, limit};
+use super::{
+    Event, Group, Hand, Join, OnDisconnect, Op, Opened, Reason, Refusal, Reply, StateMachine, Step, Terms, Wall,
+    limit,
+};
 use crate::id::{EntryId, Generation, Reign, RequestId, Secret, SessionId, Token};
 use crate::lease;
 use crate::time::Span;
@@ -134,10 +137,10 @@ impl StateMachine {
 
     /// Gives a holder whose own deadline had passed a new token for its seat (RULES R25).
     fn renew_seat(&mut self, step: &mut Step, entry: EntryId) {
-        let Some(name) = self.places.get(&entry) else { return };
-        let Some(group) = self.groups.get_mut(name) else { return };
-        let mut mint = super::Mint { last: &mut self.last_token, index: step.index };
-        group.renew(step, &mut mint, entry);
+        let Some(name) = self.places.get(&entry).cloned() else { return };
+        if let Ok((group, mut hand)) = self.group_named(step, &name) {
+            group.renew(&mut hand, entry);
+        }
     }
 
     /// A session as its client sees it now.
@@ -300,7 +303,13 @@ impl StateMachine {
 
     fn perform(&mut self, step: &mut Step, id: SessionId, op: &Op) -> Result<Reply, Refusal> {
         match op {
-            Op::Join(join) => self.join_open(step, id, join),
+            Op::Join(join) => {
+                let terms = Terms { blocking: join.wait, ..Terms::default() };
+                self.join_open(step, id, join, &terms)
+            }
+            Op::JoinOn(join, terms) => self.join_open(step, id, join, terms),
+            Op::Stopped { entry } => self.with_place(step, id, *entry, |group, hand| group.stopped(hand, *entry)),
+            Op::Progress { entry } => self.with_place(step, id, *entry, |group, hand| group.progress(hand, *entry)),
             Op::Release { entry } => {
                 self.owned(id, *entry)?;
                 let token = self.drop_entry(step, id, *entry, "by its own call");
@@ -310,8 +319,7 @@ impl StateMachine {
             Op::Describe { entry, metadata } => {
                 self.owned(id, *entry)?;
                 self.check_metadata(metadata)?;
-                self.group_of(*entry)?.describe(step, *entry, metadata);
-                Ok(Reply::Done)
+                self.with_place(step, id, *entry, |group, hand| group.describe(hand, *entry, metadata))
             }
             Op::End => {
                 let (reason, evidence) = match &self.session(id)?.closing {
@@ -324,11 +332,32 @@ impl StateMachine {
         }
     }
 
-    fn join_open(&mut self, step: &mut Step, id: SessionId, join: &Join) -> Result<Reply, Refusal> {
+    /// Does something with a place that the session has.
+    fn with_place(
+        &mut self,
+        step: &mut Step,
+        id: SessionId,
+        entry: EntryId,
+        act: impl FnOnce(&mut Group, &mut Hand<'_>),
+    ) -> Result<Reply, Refusal> {
+        self.owned(id, entry)?;
+        let name = self.places.get(&entry).cloned().ok_or(Refusal::NoEntry { entry })?;
+        let (group, mut hand) = self.group_named(step, &name)?;
+        act(group, &mut hand);
+        Ok(Reply::Done)
+    }
+
+    fn join_open(
+        &mut self,
+        step: &mut Step,
+        id: SessionId,
+        join: &Join,
+        terms: &Terms,
+    ) -> Result<Reply, Refusal> {
         if self.session(id)?.closing.is_some() {
             return Err(Refusal::SessionClosing { session: id });
         }
-        self.join(step, id, join)
+        self.join(step, id, join, terms)
     }
 
     /// A cancel that races its grant answers which of the two came first (RULES R16).

@@ -25,7 +25,7 @@ impl Reigning {
         self.keeper = LeaseKeeper::new();
         let reign = self.log.begin();
         let sessions = self.log.machine.session_list(None, usize::MAX);
-        self.keeper.begin(self.now, reign, &sessions);
+        self.keeper.begin(self.now, reign, &sessions, &self.log.machine.tasks());
     }
 
     fn apply(&mut self, command: Command) -> Reply {
@@ -221,7 +221,9 @@ fn an_end_that_came_to_nothing_is_due_again() {
     r.pass(2_021);
     assert_eq!(r.keeper.due(r.now).len(), 1);
     assert_eq!(r.keeper.due(r.now).len(), 0, "proposed once");
-    r.keeper.again(r.now + Span::from_millis(20), session);
+    let (generation, ..) = r.log.machine.session_view(session).unwrap().lease;
+    let timer = Timer::Lease { session, generation };
+    r.keeper.again(r.now + Span::from_millis(20), timer);
     assert_eq!(r.keeper.due(r.now).len(), 0);
     r.pass(20);
     assert_eq!(r.keeper.due(r.now).len(), 1);

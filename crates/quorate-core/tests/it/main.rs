@@ -5,6 +5,5 @@ mod codec;
 mod edge;
 mod lease;
 mod log;
-mod mutants;
 mod property;
 mod rules;

@@ -1,0 +1,249 @@
+//! How a seat is asked for while its holder lives: transfer, preemption, fewer seats, a hold too long, a
+//! deleted group. All of them ask; none of them takes (RULES R11).
+//!
+//! Rule: the holder is asked to stop and the next is told to prepare; the seat moves when the holder says that
+//! it has stopped, or when its lease ends; without its word the request fails at the end of its time.
+
+use super::entry::{About, Drain, Entry};
+use super::group::Group;
+use super::task::{Hand, TaskKind};
+use super::{Numbering, Preempt, Reason, Refusal};
+use crate::id::{EntryId, SessionId};
+use crate::time::Span;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+/// A drain takes at most this part of the holder's lease (RULES R7).
+const DRAIN_PART: u64 = 3;
+
+/// Who asks for a seat, and how.
+pub(super) struct Ask<'a> {
+    to: Option<EntryId>,
+    why: &'a str,
+    /// How long the holder may take; none: it is asked until it stops.
+    within: Option<Span>,
+    force: bool,
+}
+
+impl Group {
+    /// Asks the holder of the lowest seat to stop in favour of a waiting member.
+    pub(super) fn transfer(
+        &mut self,
+        hand: &mut Hand<'_>,
+        to: &str,
+        drain: Span,
+        force: bool,
+    ) -> Result<SessionId, Refusal> {
+        let refuse = |why: &str| Refusal::NoTransfer { group: self.name.clone(), why: why.to_string() };
+        let target = self.waiting.values().filter_map(|id| self.queue.get(id)).find(|e| e.name == to);
+        let Some(target) = target.map(|entry| entry.id) else {
+            let seated = self.holders().any(|entry| entry.name == to);
+            return Err(refuse(&match seated {
+                true => format!("{to} acts already"),
+                false => format!("no member named {to} waits for a seat"),
+            }));
+        };
+        let Some(holder) = self.holders().next() else {
+            return Err(refuse("nobody acts, so there is no seat to move"));
+        };
+        if holder.drain.is_some() {
+            return Err(refuse(&format!("{} was asked to stop already", holder.name)));
+        }
+        let max = Span::from_millis(holder.lease.as_millis() / DRAIN_PART);
+        if drain > max {
+            let what = "a drain (a third of the holder's lease)".into();
+            return Err(Refusal::TooLong { what, max, asked: drain });
+        }
+        let (from, session) = (holder.id, holder.session);
+        let why = format!("a transfer to {to}");
+        self.ask(hand, from, &Ask { to: Some(target), why: &why, within: Some(drain), force });
+        Ok(session)
+    }
+
+    /// A heavier member makes a lighter holder stop (policy `preempt`).
+    pub(super) fn preempt(&mut self, hand: &mut Hand<'_>) {
+        if self.policy.preempt != Some(Preempt::OnWeight) || !self.by_weight() {
+            return;
+        }
+        let heaviest = self.waiting.values().next().and_then(|id| self.queue.get(id));
+        let Some(comer) = heaviest else { return };
+        let lightest = self.holders().filter(|entry| entry.drain.is_none()).min_by_key(|e| e.weight);
+        let Some(holder) = lightest.filter(|holder| holder.weight < comer.weight) else { return };
+        let asked = self.holders().any(|e| e.drain.as_ref().is_some_and(|d| d.to == Some(comer.id)));
+        if asked {
+            return;
+        }
+        let why = format!("{} is heavier ({} to {})", comer.name, comer.weight, holder.weight);
+        let within = Span::from_millis(holder.lease.as_millis() / DRAIN_PART);
+        let (from, to) = (holder.id, Some(comer.id));
+        self.ask(hand, from, &Ask { to, why: &why, within: Some(within), force: false });
+    }
+
+    /// States another number of seats. More are filled at once; holders of those that go are asked to stop.
+    pub(super) fn set_seats(&mut self, hand: &mut Hand<'_>, seats: u32) {
+        self.policy.seats = Some(seats);
+        self.shrink();
+        self.settle(hand, Reason::Seats, "more seats were stated");
+        self.ask_all(hand, |no| no >= seats, &format!("the seats became {seats}"));
+    }
+
+    /// Asks everybody that acts to stop, since the group is being deleted.
+    pub(super) fn ask_to_end(&mut self, hand: &mut Hand<'_>) {
+        self.ask_all(hand, |_| true, "the group is being deleted");
+    }
+
+    fn ask_all(&mut self, hand: &mut Hand<'_>, seats: impl Fn(u32) -> bool, why: &str) {
+        let asked: Vec<EntryId> = self
+            .holders()
+            .filter(|entry| entry.drain.is_none())
+            .filter(|entry| entry.seat.is_some_and(|seat| seats(seat.no.0)))
+            .map(|entry| entry.id)
+            .collect();
+        for id in asked {
+            self.ask(hand, id, &Ask { to: None, why, within: None, force: false });
+        }
+    }
+
+    /// Asks one holder to stop, and tells it and the next.
+    fn ask(&mut self, hand: &mut Hand<'_>, from: EntryId, ask: &Ask<'_>) {
+        let before = self.places();
+        let task = ask.within.map(|span| hand.arm(&self.name, TaskKind::Drain(from), span));
+        let since = hand.at();
+        let Some(entry) = self.queue.get_mut(&from) else { return };
+        let why = ask.why.to_string();
+        entry.drain = Some(Drain { to: ask.to, why, since, task, force: ask.force });
+        let within = ask.within.map(|span| format!(" within {span}")).unwrap_or_default();
+        let evidence = format!("{}: it is asked to stop{within}", ask.why);
+        self.changed(hand, About::of(Reason::Draining, &evidence, from), &before, &[]);
+    }
+
+    /// The holder was asked to stop and says that it has: its seat moves, its place stays.
+    pub(super) fn stopped(&mut self, hand: &mut Hand<'_>, id: EntryId) {
+        let Some(entry) = self.queue.get(&id).filter(|entry| entry.seat.is_some()) else { return };
+        let drain = entry.drain.clone();
+        let before = self.places();
+        self.unseat(hand, id);
+        if let Some(to) = drain.as_ref().and_then(|drain| drain.to) {
+            self.put_first(to);
+        }
+        let by_weight = self.by_weight();
+        if let Some(entry) = self.queue.get(&id) {
+            self.waiting.insert(entry.key(by_weight), id);
+        }
+        let why = drain.map_or_else(|| "by its own word".to_string(), |drain| drain.why);
+        let evidence = format!("{why}: it has stopped");
+        let granted = self.fill_seats(hand);
+        self.changed(hand, About::of(Reason::Transferred, &evidence, id), &before, &granted);
+    }
+
+    fn put_first(&mut self, id: EntryId) {
+        let by_weight = self.by_weight();
+        let first = self.queue.values().map(|entry| entry.turn).min().unwrap_or(0) - 1;
+        if let Some(entry) = self.queue.get_mut(&id) {
+            if self.waiting.remove(&entry.key(by_weight)).is_some() {
+                entry.turn = first;
+                self.waiting.insert(entry.key(by_weight), id);
+            }
+        }
+    }
+
+    /// A member that a seat was asked for is gone: its holder holds on.
+    pub(super) fn forget_target(&mut self, hand: &mut Hand<'_>, id: EntryId) {
+        let asked = self.queue.values_mut().filter(|e| e.drain.as_ref().is_some_and(|d| d.to == Some(id)));
+        for entry in asked {
+            hand.disarm(entry.drain.take().and_then(|drain| drain.task));
+        }
+    }
+
+    /// A task of this queue is due. Gives back the session whose renewals a forced transfer stops.
+    pub(super) fn due(&mut self, hand: &mut Hand<'_>, kind: TaskKind) -> Due {
+        match kind {
+            TaskKind::Rest(no) => {
+                self.resting.remove(&no);
+                self.settle(hand, Reason::Rested, "the pause after its last holder is over");
+            }
+            TaskKind::Grace(id) => {
+                self.leave(hand, id, Reason::GraceOver, "it did not come back within the grace");
+                return Due::Gone(id);
+            }
+            TaskKind::Drain(id) => return self.drained(hand, id),
+            TaskKind::Hold(id) => self.held_too_long(hand, id),
+            TaskKind::Progress(id) => self.stalled(hand, id),
+        }
+        Due::Done
+    }
+
+    /// The time of a drain is over without the holder's word.
+    fn drained(&mut self, hand: &mut Hand<'_>, id: EntryId) -> Due {
+        let before = self.places();
+        let Some(entry) = self.queue.get_mut(&id) else { return Due::Done };
+        let Some(drain) = entry.drain.take() else { return Due::Done };
+        let session = entry.session;
+        if drain.force {
+            let why = format!("{} was forced, and it did not stop in time", drain.why);
+            entry.drain = Some(Drain { task: None, ..drain });
+            return Due::Close(session, why);
+        }
+        let evidence = format!("{}: it did not say that it has stopped, so it holds on", drain.why);
+        self.changed(hand, About::of(Reason::NotStopped, &evidence, id), &before, &[]);
+        Due::Done
+    }
+
+    fn held_too_long(&mut self, hand: &mut Hand<'_>, id: EntryId) {
+        let Some(entry) = self.queue.get_mut(&id) else { return };
+        entry.hold = None;
+        let Some(span) = entry.terms.max_hold.filter(|_| entry.drain.is_none()) else { return };
+        let why = format!("it has held for {span}, as long as it said");
+        self.ask(hand, id, &Ask { to: None, why: &why, within: None, force: false });
+    }
+
+    fn stalled(&mut self, hand: &mut Hand<'_>, id: EntryId) {
+        let before = self.places();
+        let at = hand.at();
+        let Some(entry) = self.queue.get_mut(&id) else { return };
+        entry.beat = None;
+        entry.stalled = Some(at);
+        let span = entry.terms.progress.unwrap_or_default();
+        let evidence = format!("its work gave no sign for {span}");
+        self.changed(hand, About::of(Reason::Stalled, &evidence, id), &before, &[]);
+    }
+
+    /// The holder's work goes on.
+    pub(super) fn progress(&mut self, hand: &mut Hand<'_>, id: EntryId) {
+        let before = self.places();
+        let Some(entry) = self.queue.get_mut(&id).filter(|entry| entry.seat.is_some()) else { return };
+        let Some(span) = entry.terms.progress else { return };
+        hand.disarm(entry.beat.take());
+        let was_stalled = entry.stalled.take().is_some();
+        entry.beat = Some(hand.arm(&self.name, TaskKind::Progress(id), span));
+        if was_stalled {
+            self.changed(hand, About::of(Reason::Progress, "its work goes on", id), &before, &[]);
+        }
+    }
+
+    /// Who is next in line and needs nothing but time: the target of a drain, or the first after a pause.
+    pub(super) fn next_in_line(&self) -> Vec<EntryId> {
+        let targets = self.queue.values().filter_map(|entry| entry.drain.as_ref()?.to);
+        let resting = (!self.resting.is_empty()).then(|| self.waiting.values().next().copied()).flatten();
+        targets.chain(resting).collect()
+    }
+
+    /// A member's number, where numbers are kept.
+    pub(super) fn number(&self, entry: &Entry) -> Option<u64> {
+        match self.policy.numbering {
+            Some(Numbering::Stable | Numbering::MinimalMove) => Some(entry.number),
+            _ => None,
+        }
+    }
+}
+
+/// What a task came to, beyond its queue.
+pub(super) enum Due {
+    /// Nothing more.
+    Done,
+    /// A place is gone.
+    Gone(EntryId),
+    /// A session is to be renewed no more, and why.
+    Close(SessionId, alloc::string::String),
+}
