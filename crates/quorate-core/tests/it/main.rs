@@ -6,4 +6,5 @@ mod edge;
 mod lease;
 mod log;
 mod property;
+mod queue;
 mod rules;
