@@ -10,7 +10,8 @@ use quorate_core::id::{
 };
 use quorate_core::state_machine::{
     Change, Changed, Face, Handover, Holder, Join, Member, MemberKind, Mode, Numbering, OnDisconnect, Op,
-    Opened, Order, Past, Place, PolicyWish, Preempt, Reason, Refusal, Rejoin, Reply, Role, Seat, Total,
+    Opened, Order, Past, Place, PolicyWish, Preempt, Reason, Refusal, Rejoin, Reply, Role,
+    Seat, Terms, Total,
 };
 use quorate_core::time::{Span, Wall};
 
@@ -50,7 +51,7 @@ same_enum!(
     Group = Group,
     Lock = Lock,
     Leadership = Leadership,
-    Semaphore = Semaphore
+    Semaphore = Semaphore, Barrier = Barrier
 );
 same_enum!(
     to_kind,
@@ -106,7 +107,9 @@ same_enum!(
     Disconnect = Disconnect,
     Closed = Closed,
     Described = Described,
-    Renewed = Renewed
+    Renewed = Renewed, Draining = Draining, Transferred = Transferred, NotStopped = NotStopped, Rested = Rested,
+    Returned = Returned, GraceOver = GraceOver, Seats = Seats, Deleted = Deleted, Deadlock = Deadlock,
+    Stalled = Stalled, Progress = Progress, Tripped = Tripped
 );
 same_enum!(to_outcome, from_outcome, Outcome, Outcome, NotDone = NotDone, Unknown = Unknown);
 
@@ -165,7 +168,9 @@ pub fn from_client_frame(frame: proto::ClientFrame) -> Result<ClientFrame, Malfo
 fn from_op(op: proto::call::Op) -> Result<Op, Malformed> {
     use proto::call::Op as Wire;
     Ok(match op {
-        Wire::Join(join) => Op::Join(from_join(join)?),
+        Wire::Join(join) => from_join(join)?,
+        Wire::Stopped(stopped) => Op::Stopped { entry: EntryId(stopped.entry) },
+        Wire::Progress(progress) => Op::Progress { entry: EntryId(progress.entry) },
         Wire::Release(release) => Op::Release { entry: EntryId(release.entry) },
         Wire::Cancel(cancel) => Op::Cancel { entry: EntryId(cancel.entry) },
         Wire::Describe(describe) => {
@@ -175,8 +180,14 @@ fn from_op(op: proto::call::Op) -> Result<Op, Malformed> {
     })
 }
 
-fn from_join(join: proto::Join) -> Result<Join, Malformed> {
-    Ok(Join {
+fn from_join(join: proto::Join) -> Result<Op, Malformed> {
+    let terms = join.terms.as_ref().map(|terms| Terms {
+        max_hold: terms.max_hold_ms.map(Span::from_millis),
+        progress: terms.progress_ms.map(Span::from_millis),
+        blocking: join.wait,
+        break_deadlock: terms.break_deadlock,
+    });
+    let join = Join {
         group: from_name(&join.group)?,
         face: from_face(join.face)?,
         kind: from_kind(join.kind)?,
@@ -186,11 +197,15 @@ fn from_join(join: proto::Join) -> Result<Join, Malformed> {
         metadata: join.metadata,
         weight: join.weight,
         policy: join.policy.map(from_policy).transpose()?.unwrap_or_default(),
+    };
+    Ok(match terms {
+        Some(terms) => Op::JoinOn(join, terms),
+        None => Op::Join(join),
     })
 }
 
 /// The call of a join.
-pub fn to_join(join: &Join) -> proto::Join {
+pub fn to_join(join: &Join, terms: Option<&Terms>) -> proto::Join {
     proto::Join {
         group: join.group.to_string(),
         face: to_face(join.face).into(),
@@ -201,6 +216,11 @@ pub fn to_join(join: &Join) -> proto::Join {
         metadata: join.metadata.clone(),
         weight: join.weight,
         policy: Some(to_policy(&join.policy)),
+        terms: terms.map(|terms| proto::Terms {
+            max_hold_ms: terms.max_hold.map(Span::as_millis),
+            progress_ms: terms.progress.map(Span::as_millis),
+            break_deadlock: terms.break_deadlock,
+        }),
     }
 }
 
@@ -208,7 +228,10 @@ pub fn to_join(join: &Join) -> proto::Join {
 pub fn to_op(op: &Op) -> proto::call::Op {
     use proto::call::Op as Wire;
     match op {
-        Op::Join(join) => Wire::Join(to_join(join)),
+        Op::Join(join) => Wire::Join(to_join(join, None)),
+        Op::JoinOn(join, terms) => Wire::Join(to_join(join, Some(terms))),
+        Op::Stopped { entry } => Wire::Stopped(proto::Stopped { entry: entry.0 }),
+        Op::Progress { entry } => Wire::Progress(proto::Progress { entry: entry.0 }),
         Op::Release { entry } => Wire::Release(proto::Release { entry: entry.0 }),
         Op::Cancel { entry } => Wire::Cancel(proto::Cancel { entry: entry.0 }),
         Op::Describe { entry, metadata } => {
@@ -359,6 +382,10 @@ pub fn to_refusal(refusal: &Refusal) -> proto::Refusal {
         Refusal::NotEmpty { .. } => Code::NotEmpty,
         Refusal::Unsupported { .. } => Code::Unsupported,
         Refusal::NotDue => Code::NotDue,
+        Refusal::TooLong { .. } => Code::TooLong,
+        Refusal::Ending { .. } => Code::Ending,
+        Refusal::NoTransfer { .. } => Code::NoTransfer,
+        Refusal::Deadlock { .. } => Code::Deadlock,
         Refusal::LeaseTooShort { floor, .. } => {
             floor_ms = Some(floor.as_millis());
             Code::LeaseTooShort
@@ -514,6 +541,8 @@ pub fn to_holder(holder: &Holder) -> proto::Holder {
         seat: Some(to_seat(holder.seat)),
         remaining_ms: None,
         label: String::new(),
+        draining: holder.draining.clone(),
+        stalled_since_ms: holder.stalled_since.map(|since| since.0),
     }
 }
 

@@ -5,6 +5,7 @@ mod codec;
 mod edge;
 mod lease;
 mod log;
+mod mutants;
 mod property;
 mod queue;
 mod rules;

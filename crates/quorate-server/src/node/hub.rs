@@ -49,7 +49,7 @@ impl Hub {
                 tell(&mut ears, *session, &event);
                 ears.remove(session);
             }
-            Event::Lease { .. } => {}
+            Event::Lease { .. } | Event::Arm { .. } | Event::Disarm { .. } => {}
         }
     }
 

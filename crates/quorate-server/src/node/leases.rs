@@ -95,8 +95,8 @@ fn began<RT: AsyncRuntime>(node: &Node<RT>, nonce: u128, reign: Reign) {
         node.keeper().end_reign();
         return;
     }
-    let sessions = node.read(|machine| machine.session_list(None, usize::MAX));
-    node.keeper().begin(node.now(), reign, &sessions);
+    let (sessions, tasks) = node.read(|machine| (machine.session_list(None, usize::MAX), machine.tasks()));
+    node.keeper().begin(node.now(), reign, &sessions, &tasks);
     tracing::info!(%reign, sessions = sessions.len(), "this node keeps the leases");
 }
 
@@ -118,7 +118,7 @@ fn count<RT: AsyncRuntime>(node: &Node<RT>, event: &Event) {
         Event::Ended { .. } => {
             counts.ended.fetch_add(1, Ordering::Relaxed);
         }
-        Event::Closing { .. } | Event::Lease { .. } => {}
+        Event::Closing { .. } | Event::Lease { .. } | Event::Arm { .. } | Event::Disarm { .. } => {}
     }
 }
 
@@ -185,12 +185,16 @@ pub(super) async fn end_leases<RT: AsyncRuntime>(node: Node<RT>, mut woken: mpsc
 }
 
 async fn propose_end<RT: AsyncRuntime>(node: Node<RT>, command: Command) {
-    let Command::TimerFired { timer: Timer::Lease { session, .. }, .. } = command else { return };
+    let Command::TimerFired { timer, .. } = command else { return };
     let outcome = node.bring(command).await;
-    if outcome.as_ref().map_or(true, is_stale) {
-        let again = node.now() + AGAIN_AFTER;
-        node.keeper().again(again, session);
-        let _ = node.inner.wake.try_send(());
+    match (timer, &outcome) {
+        (Timer::Task { task }, Ok(_)) => node.keeper().settled(task),
+        (Timer::Lease { .. }, Ok(reply)) if !is_stale(reply) => {}
+        _ => {
+            let again = node.now() + AGAIN_AFTER;
+            node.keeper().again(again, timer);
+            let _ = node.inner.wake.try_send(());
+        }
     }
 }
 
