@@ -100,13 +100,7 @@ impl LeaseKeeper {
     /// Begins a reign with the leases as the log has them. Nobody ends before what remains of its lease,
     /// counted from now; for a session that an earlier reign had renewed that is all of it (R5).
     /// Tasks wait their whole time again.
-    pub fn begin(
-        &mut self,
-        now: Mono,
-        reign: Reign,
-        sessions: &[SessionView],
-        tasks: &[(TaskId, Span)],
-    ) {
+    pub fn begin(&mut self, now: Mono, reign: Reign, sessions: &[SessionView], tasks: &[(TaskId, Span)]) {
         *self = Self { reign: Some(reign), ..Self::default() };
         for (task, after) in tasks {
             self.arm(*task, now + *after);

@@ -173,6 +173,10 @@ fn cause(blocker: &Blocker) -> &'static str {
     match blocker {
         Blocker::Behind { .. } => "behind",
         Blocker::SeatsHeld { .. } => "seats_held",
+        Blocker::SharedHeld { .. } => "shared_held",
+        Blocker::Resting { .. } => "resting",
+        Blocker::Parties { .. } => "parties",
+        Blocker::Gone => "gone",
     }
 }
 

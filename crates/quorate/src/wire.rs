@@ -10,8 +10,8 @@ use quorate_core::id::{
 };
 use quorate_core::state_machine::{
     Change, Changed, Face, Handover, Holder, Join, Member, MemberKind, Mode, Numbering, OnDisconnect, Op,
-    Opened, Order, Past, Place, PolicyWish, Preempt, Reason, Refusal, Rejoin, Reply, Role,
-    Seat, Terms, Total,
+    Opened, Order, Past, Place, PolicyWish, Preempt, Reason, Refusal, Rejoin, Reply, Role, Seat, Terms,
+    Total,
 };
 use quorate_core::time::{Span, Wall};
 
@@ -51,7 +51,8 @@ same_enum!(
     Group = Group,
     Lock = Lock,
     Leadership = Leadership,
-    Semaphore = Semaphore, Barrier = Barrier
+    Semaphore = Semaphore,
+    Barrier = Barrier
 );
 same_enum!(
     to_kind,
@@ -107,9 +108,19 @@ same_enum!(
     Disconnect = Disconnect,
     Closed = Closed,
     Described = Described,
-    Renewed = Renewed, Draining = Draining, Transferred = Transferred, NotStopped = NotStopped, Rested = Rested,
-    Returned = Returned, GraceOver = GraceOver, Seats = Seats, Deleted = Deleted, Deadlock = Deadlock,
-    Stalled = Stalled, Progress = Progress, Tripped = Tripped
+    Renewed = Renewed,
+    Draining = Draining,
+    Transferred = Transferred,
+    NotStopped = NotStopped,
+    Rested = Rested,
+    Returned = Returned,
+    GraceOver = GraceOver,
+    Seats = Seats,
+    Deleted = Deleted,
+    Deadlock = Deadlock,
+    Stalled = Stalled,
+    Progress = Progress,
+    Tripped = Tripped
 );
 same_enum!(to_outcome, from_outcome, Outcome, Outcome, NotDone = NotDone, Unknown = Unknown);
 

@@ -197,8 +197,7 @@ impl Group {
             self.waiting.insert(entry.key(self.by_weight()), id);
             self.queue.insert(id, entry);
             let granted = self.fill_seats(hand);
-            let about =
-                About { reason, evidence: &evidence, whom: Some(id), gone: None, new: Some(id) };
+            let about = About { reason, evidence: &evidence, whom: Some(id), gone: None, new: Some(id) };
             self.changed(hand, about, &before, &granted);
             self.preempt(hand);
         }
@@ -234,9 +233,10 @@ impl Group {
     /// A member that comes back within its grace takes its old place (policy `rejoin`).
     fn arrive(&mut self, hand: &mut Hand<'_>, comer: &Comer<'_>) -> (Entry, Reason, String) {
         let fresh = self.entry(hand, comer);
-        let kept = self.queue.values().find(|entry| {
-            entry.away.is_some() && !entry.name.is_empty() && entry.name == fresh.name
-        });
+        let kept = self
+            .queue
+            .values()
+            .find(|entry| entry.away.is_some() && !entry.name.is_empty() && entry.name == fresh.name);
         let Some(old) = kept.map(|entry| entry.id).and_then(|id| self.queue.remove(&id)) else {
             let evidence = alloc::format!("session {} asked", comer.session);
             return (fresh, Reason::Join, evidence);
@@ -291,13 +291,7 @@ impl Group {
 
     /// Takes a member out, and passes its seat on in the same step. Where places are kept for those that
     /// were cut off, its place is.
-    pub(super) fn leave(
-        &mut self,
-        hand: &mut Hand<'_>,
-        id: EntryId,
-        reason: Reason,
-        evidence: &str,
-    ) -> Left {
+    pub(super) fn leave(&mut self, hand: &mut Hand<'_>, id: EntryId, reason: Reason, evidence: &str) -> Left {
         if self.observers.remove(&id).is_some() {
             self.note_idle(hand);
             return Left { seat: None, kept: false };
@@ -344,7 +338,7 @@ impl Group {
         self.waiting.remove(&entry.key(self.by_weight()));
         if entry.away.is_some() {
             hand.disarm(entry.away);
-            }
+        }
         if self.policy.numbering == Some(Numbering::MinimalMove) {
             let last = self.queue.values_mut().max_by_key(|entry| entry.number);
             if let Some(last) = last.filter(|last| last.number > entry.number) {
@@ -373,12 +367,7 @@ impl Group {
     }
 
     /// Changes what the others are told of a member.
-    pub(super) fn describe(
-        &mut self,
-        hand: &mut Hand<'_>,
-        id: EntryId,
-        metadata: &BTreeMap<String, String>,
-    ) {
+    pub(super) fn describe(&mut self, hand: &mut Hand<'_>, id: EntryId, metadata: &BTreeMap<String, String>) {
         if let Some(entry) = self.observers.get_mut(&id) {
             entry.metadata = metadata.clone();
             return;

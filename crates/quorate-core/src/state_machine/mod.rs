@@ -34,9 +34,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use drain::Due;
 use group::{Comer, Group};
-use task::{Hand, Tasks};
 use serde::{Deserialize, Serialize};
 use session::Session;
+use task::{Hand, Tasks};
+
+/// The feature level from which a cluster has every policy and face of the queue.
+pub const WHOLE_GROUP: u32 = 2;
 
 /// How many empty names keep their history. Beyond it the longest empty is forgotten; a name that
 /// `create` made is never forgotten.
@@ -133,6 +136,7 @@ impl StateMachine {
             ToolOp::DeleteGroup { group, created } => self.delete_group(group, *created),
             ToolOp::CloseSession { session, why } => self.close_session(step, *session, why),
             ToolOp::Transfer { group, to, drain, force } => {
+                self.needs(WHOLE_GROUP, || "a transfer".into())?;
                 let (queue, mut hand) = self.group_named(step, group)?;
                 queue.transfer(&mut hand, to, *drain, *force)?;
                 Ok(Reply::Done)
@@ -163,6 +167,7 @@ impl StateMachine {
     }
 
     fn set_seats(&mut self, step: &mut Step, name: &Name, seats: u32) -> Result<Reply, Refusal> {
+        self.needs(WHOLE_GROUP, || "another number of seats".into())?;
         let policy = PolicyWish { seats: Some(seats), ..PolicyWish::default() };
         self.check_policy(&policy)?;
         let (group, mut hand) = self.group_named(step, name)?;
@@ -177,6 +182,7 @@ impl StateMachine {
         name: &Name,
         created: Option<LogIndex>,
     ) -> Result<Reply, Refusal> {
+        self.needs(WHOLE_GROUP, || "deleting a group that is not empty".into())?;
         let (group, _) = self.group_named(step, name)?;
         if created.is_some_and(|created| created != group.created()) {
             return Err(Refusal::NoGroup { group: name.clone() });
@@ -276,10 +282,25 @@ impl StateMachine {
                 return Err(limit("seats of a group (at least 1)", self.limits.seats, seats.into()));
             }
         }
-        match policy.handover {
-            Some(Handover::Seal) => Err(self.unsupported("the handover seal".into())),
-            _ => Ok(()),
+        if policy.handover == Some(Handover::Seal) {
+            return Err(self.unsupported("the handover seal".into()));
         }
+        let whole = [
+            ("numbering", policy.numbering.is_some_and(|n| n != Numbering::Dense)),
+            ("order", policy.order.is_some_and(|o| o != Order::Join)),
+            ("preempt", policy.preempt.is_some_and(|p| p != Preempt::Never)),
+            ("rejoin", policy.rejoin.is_some_and(|r| r != Rejoin::Tail)),
+            ("handover", policy.handover.is_some_and(|h| h != Handover::Immediate)),
+        ];
+        match whole.iter().find(|(_, asked)| *asked) {
+            Some((field, _)) => self.needs(WHOLE_GROUP, || alloc::format!("this value of {field}")),
+            None => Ok(()),
+        }
+    }
+
+    /// A command of a newer level waits until every node has it (RULES R27).
+    fn needs(&self, level: u32, what: impl FnOnce() -> String) -> Result<(), Refusal> {
+        if self.limits.level >= level { Ok(()) } else { Err(self.unsupported(what())) }
     }
 
     fn unsupported(&self, what: String) -> Refusal {
@@ -362,6 +383,12 @@ impl StateMachine {
             let max = crate::id::NAME_BYTES_MAX as u32;
             return Err(limit("bytes of a member's name", max, join.name.len() as u64));
         }
+        if join.mode != Mode::Exclusive {
+            self.needs(WHOLE_GROUP, || "a shared entry".into())?;
+        }
+        if !matches!(join.face, Face::Group | Face::Lock) {
+            self.needs(WHOLE_GROUP, || alloc::format!("the face {}", join.face))?;
+        }
         Ok(())
     }
 
@@ -374,13 +401,7 @@ impl StateMachine {
     }
 
     /// Takes a member out of its queue, and passes its seat on in the same step.
-    fn remove(
-        &mut self,
-        step: &mut Step,
-        entry: EntryId,
-        reason: Reason,
-        evidence: &str,
-    ) -> Option<Token> {
+    fn remove(&mut self, step: &mut Step, entry: EntryId, reason: Reason, evidence: &str) -> Option<Token> {
         let name = self.places.get(&entry)?.clone();
         let (group, mut hand) = self.group_named(step, &name).ok()?;
         let left = group.leave(&mut hand, entry, reason, evidence);
@@ -440,7 +461,8 @@ impl StateMachine {
         for group in self.groups.values_mut() {
             for entry in group.queue.values_mut().filter(|entry| entry.lease == Span::ZERO) {
                 // A place of the first format does not say how long its session's lease is.
-                entry.lease = self.sessions.get(&entry.session).map(|session| session.ttl).unwrap_or_default();
+                entry.lease =
+                    self.sessions.get(&entry.session).map(|session| session.ttl).unwrap_or_default();
             }
             group.reindex();
         }

@@ -218,11 +218,7 @@ impl Group {
             name: subject.name.clone(),
             session: subject.session,
             released: about.gone.as_ref().and_then(|entry| entry.seat).map(|seat| seat.token),
-            granted: granted
-                .iter()
-                .filter_map(|id| self.queue.get(id)?.holder())
-                .take(NAMED_MAX)
-                .collect(),
+            granted: granted.iter().filter_map(|id| self.queue.get(id)?.holder()).take(NAMED_MAX).collect(),
         };
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();

@@ -132,8 +132,7 @@ impl Group {
 
     /// The first shared entry after an exclusive one opens a phase; the others carry its token (RULES R13).
     fn join_phase(&mut self, hand: &mut Hand<'_>, id: EntryId) -> Token {
-        let phase =
-            self.phase.get_or_insert_with(|| Phase { token: hand.token(), holders: BTreeSet::new() });
+        let phase = self.phase.get_or_insert_with(|| Phase { token: hand.token(), holders: BTreeSet::new() });
         phase.holders.insert(id);
         phase.token
     }

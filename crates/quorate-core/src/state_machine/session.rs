@@ -4,8 +4,8 @@
 //! reign must know: in which reign the session was first renewed, and what it had left when last counted.
 
 use super::{
-    Event, Group, Hand, Join, OnDisconnect, Op, Opened, Reason, Refusal, Reply, StateMachine, Step, Terms, Wall,
-    limit,
+    Event, Group, Hand, Join, OnDisconnect, Op, Opened, Reason, Refusal, Reply, StateMachine, Step, Terms,
+    Wall, limit,
 };
 use crate::id::{EntryId, Generation, Reign, RequestId, Secret, SessionId, Token};
 use crate::lease;
@@ -307,9 +307,16 @@ impl StateMachine {
                 let terms = Terms { blocking: join.wait, ..Terms::default() };
                 self.join_open(step, id, join, &terms)
             }
-            Op::JoinOn(join, terms) => self.join_open(step, id, join, terms),
-            Op::Stopped { entry } => self.with_place(step, id, *entry, |group, hand| group.stopped(hand, *entry)),
-            Op::Progress { entry } => self.with_place(step, id, *entry, |group, hand| group.progress(hand, *entry)),
+            Op::JoinOn(join, terms) => {
+                self.needs(super::WHOLE_GROUP, || "a join on terms".into())?;
+                self.join_open(step, id, join, terms)
+            }
+            Op::Stopped { entry } => {
+                self.with_place(step, id, *entry, |group, hand| group.stopped(hand, *entry))
+            }
+            Op::Progress { entry } => {
+                self.with_place(step, id, *entry, |group, hand| group.progress(hand, *entry))
+            }
             Op::Release { entry } => {
                 self.owned(id, *entry)?;
                 let token = self.drop_entry(step, id, *entry, "by its own call");

@@ -72,6 +72,39 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("end", call(Op::End)),
         ("create", tool(ToolOp::CreateGroup { group: name("g"), face: Face::Group, policy })),
         ("delete", tool(ToolOp::DeleteGroup { group: name("g"), created: Some(LogIndex(8)) })),
+        (
+            "task",
+            Command::TimerFired {
+                timer: Timer::Task { task: TaskId(6) },
+                reign: Reign(3),
+                silent: Span::ZERO,
+            },
+        ),
+        (
+            "join_on",
+            call(Op::JoinOn(
+                Log::join_op("g", Face::Barrier),
+                Terms {
+                    max_hold: Some(Span::from_millis(7)),
+                    progress: Some(Span::from_millis(8)),
+                    blocking: true,
+                    break_deadlock: true,
+                },
+            )),
+        ),
+        ("stopped", call(Op::Stopped { entry: EntryId(4) })),
+        ("progress", call(Op::Progress { entry: EntryId(4) })),
+        (
+            "transfer",
+            tool(ToolOp::Transfer {
+                group: name("g"),
+                to: "b".into(),
+                drain: Span::from_millis(9),
+                force: true,
+            }),
+        ),
+        ("set_seats", tool(ToolOp::SetSeats { group: name("g"), seats: 3 })),
+        ("end_group", tool(ToolOp::EndGroup { group: name("g"), created: None })),
         ("close", tool(ToolOp::CloseSession { session: SessionId(1), why: "w".into() })),
     ]
 }
@@ -157,7 +190,13 @@ fn the_first_snapshot_format_is_read_for_ever() {
     let expected = state();
     let told = |machine: &StateMachine| {
         let views = ["g", "orders", "left"].map(|group| machine.group_view(&name(group), 100));
-        (machine.session_list(None, 100), views, machine.last_token(), machine.reign(), machine.limits())
+        (
+            machine.session_list(None, 100),
+            views,
+            machine.last_token(),
+            machine.reign(),
+            machine.limits().sessions,
+        )
     };
     assert_eq!(told(&read), told(&expected), "what an older version stored means something else now");
     assert_eq!(StateMachine::from_snapshot(&read.to_snapshot()).unwrap(), read);

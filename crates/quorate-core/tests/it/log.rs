@@ -23,7 +23,7 @@ impl Log {
     /// A founded cluster in its first reign.
     pub(crate) fn founded() -> Self {
         let mut log = Self::default();
-        let limits = Limits::default();
+        let limits = Limits { level: WHOLE_GROUP, ..Limits::default() };
         log.apply(Command::Found { cluster: ClusterId(7), limits });
         log.begin();
         log

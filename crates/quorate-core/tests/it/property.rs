@@ -42,24 +42,78 @@ fn policy(name: usize, seats: Option<u32>) -> PolicyWish {
 
 #[derive(Clone, Debug)]
 enum Act {
-    Open { secret: u8, release: bool },
-    Attach { session: u8, lapsed: bool },
-    Join { session: u8, name: u8, kind: u8, wait: bool, seats: Option<u32>, shared: bool, weight: u32, terms: u8 },
-    Release { session: u8, entry: u8 },
-    Stopped { session: u8, entry: u8 },
-    Progress { session: u8, entry: u8 },
-    Cancel { session: u8, entry: u8 },
-    Retry { back: u8 },
-    End { session: u8 },
-    Expire { session: u8, stale: bool },
-    Task { nth: u8 },
-    Hangup { session: u8, stale: bool },
-    Close { session: u8 },
-    Transfer { name: u8, to: u8, force: bool },
-    Seats { name: u8, seats: u32 },
-    EndGroup { name: u8 },
-    Create { name: u8 },
-    Delete { name: u8 },
+    Open {
+        secret: u8,
+        release: bool,
+    },
+    Attach {
+        session: u8,
+        lapsed: bool,
+    },
+    Join {
+        session: u8,
+        name: u8,
+        kind: u8,
+        wait: bool,
+        seats: Option<u32>,
+        shared: bool,
+        weight: u32,
+        terms: u8,
+    },
+    Release {
+        session: u8,
+        entry: u8,
+    },
+    Stopped {
+        session: u8,
+        entry: u8,
+    },
+    Progress {
+        session: u8,
+        entry: u8,
+    },
+    Cancel {
+        session: u8,
+        entry: u8,
+    },
+    Retry {
+        back: u8,
+    },
+    End {
+        session: u8,
+    },
+    Expire {
+        session: u8,
+        stale: bool,
+    },
+    Task {
+        nth: u8,
+    },
+    Hangup {
+        session: u8,
+        stale: bool,
+    },
+    Close {
+        session: u8,
+    },
+    Transfer {
+        name: u8,
+        to: u8,
+        force: bool,
+    },
+    Seats {
+        name: u8,
+        seats: u32,
+    },
+    EndGroup {
+        name: u8,
+    },
+    Create {
+        name: u8,
+    },
+    Delete {
+        name: u8,
+    },
     Begin,
     Snapshot,
 }
@@ -158,7 +212,9 @@ impl Observer {
             }
             Act::Release { session, entry } => self.on_entry(*session, *entry, |entry| Op::Release { entry }),
             Act::Stopped { session, entry } => self.on_entry(*session, *entry, |entry| Op::Stopped { entry }),
-            Act::Progress { session, entry } => self.on_entry(*session, *entry, |entry| Op::Progress { entry }),
+            Act::Progress { session, entry } => {
+                self.on_entry(*session, *entry, |entry| Op::Progress { entry })
+            }
             Act::Cancel { session, entry } => self.on_entry(*session, *entry, |entry| Op::Cancel { entry }),
             Act::Retry { back } => {
                 let past = &self.log.history;
@@ -318,7 +374,11 @@ impl Observer {
                 .find(|view| view.places.iter().any(|place| place.1 == *entry))
                 .map(|view| view.session);
             let by = match command {
-                Command::Call { session, op: Op::Release { entry: named } | Op::Stopped { entry: named }, .. } => {
+                Command::Call {
+                    session,
+                    op: Op::Release { entry: named } | Op::Stopped { entry: named },
+                    ..
+                } => {
                     assert_eq!(named, entry, "a release frees what it names");
                     Some(*session)
                 }

@@ -96,11 +96,8 @@ fn the_heavier_is_ahead_and_among_equals_the_earlier() {
 #[test]
 fn r11_a_heavier_member_asks_and_takes_only_what_is_given() {
     let (mut log, sessions) = with_sessions(2);
-    let policy = PolicyWish {
-        order: Some(Order::Weight),
-        preempt: Some(Preempt::OnWeight),
-        ..PolicyWish::default()
-    };
+    let policy =
+        PolicyWish { order: Some(Order::Weight), preempt: Some(Preempt::OnWeight), ..PolicyWish::default() };
     let light = log.join(sessions[0], stated(policy.clone(), 10, sessions[0])).entry;
     let heavy = log.join(sessions[1], stated(policy, 20, sessions[1])).entry;
     assert_eq!(roles(&log), "P1 draining, P2 pending", "asked to stop; told to prepare");
@@ -250,13 +247,9 @@ fn a_seat_rests_between_two_holders_and_the_next_is_told_to_prepare() {
 #[test]
 fn r13_shared_holders_of_one_phase_carry_its_token() {
     let (mut log, sessions) = with_sessions(6);
-    let lock = |mode, session| Join {
-        mode,
-        name: format!("s{session}"),
-        ..Log::join_op("orders", Face::Lock)
-    };
-    let shared: Vec<_> =
-        sessions[..2].iter().map(|s| log.join(*s, lock(Mode::Shared, *s)).entry).collect();
+    let lock =
+        |mode, session| Join { mode, name: format!("s{session}"), ..Log::join_op("orders", Face::Lock) };
+    let shared: Vec<_> = sessions[..2].iter().map(|s| log.join(*s, lock(Mode::Shared, *s)).entry).collect();
     let phase = log.token(shared[0]).unwrap();
     assert_eq!(log.token(shared[1]), Some(phase));
     let alone = log.join(sessions[2], lock(Mode::Exclusive, sessions[2])).entry;

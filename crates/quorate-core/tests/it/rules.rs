@@ -456,6 +456,26 @@ fn r27_limits_come_from_the_log() {
 }
 
 #[test]
+fn r27_a_cluster_of_an_older_level_refuses_what_not_every_node_knows() {
+    let mut log = Log::default();
+    log.apply(Command::Found { cluster: ClusterId(7), limits: Limits::default() });
+    let session = log.open(1);
+    let shared = Join { mode: Mode::Shared, ..Log::join_op("x", Face::Lock) };
+    let policy = PolicyWish { order: Some(Order::Weight), ..PolicyWish::default() };
+    let weighed = Join { policy, ..Log::join_op("x", Face::Group) };
+    let semaphore = Log::join_op("x", Face::Semaphore);
+    for (join, what) in
+        [(shared, "a shared entry"), (weighed, "this value of order"), (semaphore, "the face semaphore")]
+    {
+        let Reply::Refused(refusal) = log.call(session, Op::Join(join)).reply else { panic!("{what}") };
+        assert_eq!(
+            refusal.to_string(),
+            format!("{what} is not supported at feature level 1 of this cluster")
+        );
+    }
+}
+
+#[test]
 fn r30_a_cluster_is_founded_once_and_a_session_is_told_which() {
     let mut log = Log::founded();
     let again = log.apply(Command::Found { cluster: ClusterId(8), limits: Limits::default() });

@@ -78,7 +78,7 @@ impl Memory {
         let Reply::Began { reign } = self.apply(begin) else { return };
         let now = self.clock.now();
         let core = &mut *self.lock();
-        core.keeper.begin(now, reign, &core.machine.session_list(None, usize::MAX));
+        core.keeper.begin(now, reign, &core.machine.session_list(None, usize::MAX), &core.machine.tasks());
         self.ends.notify_one();
     }
 
@@ -124,7 +124,14 @@ impl Memory {
             let now = self.clock.now();
             let due = self.lock().keeper.due(now);
             for command in due {
+                let timer = match &command {
+                    Command::TimerFired { timer, .. } => Some(*timer),
+                    _ => None,
+                };
                 self.apply(command);
+                if let Some(Timer::Task { task }) = timer {
+                    self.lock().keeper.settled(task);
+                }
             }
             let next = self.lock().keeper.next_end().unwrap_or(Mono(u64::MAX));
             tokio::select! {
@@ -151,7 +158,7 @@ impl Core {
                 tell(session);
                 self.ears.remove(session);
             }
-            Event::Lease { .. } => {}
+            Event::Lease { .. } | Event::Arm { .. } | Event::Disarm { .. } => {}
         }
     }
 }
