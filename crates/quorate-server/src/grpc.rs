@@ -80,6 +80,20 @@ impl Contract for Operator {
         Self::delete_group(self, request.into_inner()).await.map(Response::new)
     }
 
+    async fn transfer(
+        &self,
+        request: Request<proto::TransferRequest>,
+    ) -> Result<Response<proto::TransferReply>, Status> {
+        Self::transfer(self, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn set_seats(
+        &self,
+        request: Request<proto::SetSeatsRequest>,
+    ) -> Result<Response<proto::SetSeatsReply>, Status> {
+        Self::set_seats(self, request.into_inner()).await.map(Response::new)
+    }
+
     async fn list_sessions(
         &self,
         request: Request<proto::ListSessionsRequest>,

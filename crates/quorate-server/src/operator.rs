@@ -13,6 +13,7 @@ use quorate::wire::{self, Malformed};
 use quorate_core::frame::Outcome;
 use quorate_core::id::{ClientId, Name, SessionId};
 use quorate_core::state_machine::{Command, Refusal, Reply, ToolOp};
+use quorate_core::time::Span;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,8 +174,36 @@ impl Operator {
         request: proto::DeleteGroupRequest,
     ) -> Result<proto::DeleteGroupReply, Status> {
         let created = wire::from_index(request.created);
-        let op = ToolOp::DeleteGroup { group: name(&request.group)?, created };
+        let group = name(&request.group)?;
+        let op = match request.end {
+            true => ToolOp::EndGroup { group, created },
+            false => ToolOp::DeleteGroup { group, created },
+        };
         self.propose(&request.client, op).await.map(|_| proto::DeleteGroupReply {})
+    }
+
+    /// Asks the holder to stop in favour of a member that waits. The answer says that it was asked; what came of it
+    /// is in the group's history.
+    ///
+    /// # Errors
+    /// As [`Operator::create_group`]. Repeated while the holder is asked, it is refused.
+    pub async fn transfer(&self, request: proto::TransferRequest) -> Result<proto::TransferReply, Status> {
+        let op = ToolOp::Transfer {
+            group: name(&request.group)?,
+            to: request.to,
+            drain: Span::from_millis(request.drain_ms),
+            force: request.force,
+        };
+        self.propose(&request.client, op).await.map(|_| proto::TransferReply {})
+    }
+
+    /// States how many members act at once; holders of seats that go are asked to stop.
+    ///
+    /// # Errors
+    /// As [`Operator::create_group`]. Repeated, it answers the same.
+    pub async fn set_seats(&self, request: proto::SetSeatsRequest) -> Result<proto::SetSeatsReply, Status> {
+        let op = ToolOp::SetSeats { group: name(&request.group)?, seats: request.seats };
+        self.propose(&request.client, op).await.map(|_| proto::SetSeatsReply {})
     }
 
     /// Asks a session to stop; its lease is renewed no more.

@@ -101,6 +101,30 @@ pub enum Reason {
     Described,
     /// A holder whose own deadline had passed came back in time and got a new token.
     Renewed,
+    /// A holder was asked to stop.
+    Draining,
+    /// A holder that was asked to stop has, and the seat went on.
+    Transferred,
+    /// A holder that was asked to stop did not say that it had: it holds on.
+    NotStopped,
+    /// The pause between two holders is over.
+    Rested,
+    /// A member that was away came back to its place.
+    Returned,
+    /// The place of a member that was away is kept no longer.
+    GraceOver,
+    /// The number of seats was changed.
+    Seats,
+    /// The group was deleted.
+    Deleted,
+    /// A wait was given up, since it was part of a deadlock.
+    Deadlock,
+    /// The holder's work gave no sign for longer than it said.
+    Stalled,
+    /// The holder's work goes on.
+    Progress,
+    /// A barrier has all its parties.
+    Tripped,
     /// This member's own deadline passed, by its own clock.
     DeadlinePassed,
     /// The service was not heard.
@@ -126,6 +150,18 @@ impl Reason {
             Self::Closed => "closed",
             Self::Described => "described",
             Self::Renewed => "renewed",
+            Self::Draining => "draining",
+            Self::Transferred => "transferred",
+            Self::NotStopped => "not_stopped",
+            Self::Rested => "rested",
+            Self::Returned => "returned",
+            Self::GraceOver => "grace_over",
+            Self::Seats => "seats",
+            Self::Deleted => "deleted",
+            Self::Deadlock => "deadlock",
+            Self::Stalled => "stalled",
+            Self::Progress => "progress",
+            Self::Tripped => "tripped",
             Self::DeadlinePassed => "deadline_passed",
             Self::ServiceSilent => "service_silent",
             Self::ConnectionLost => "connection_lost",
@@ -146,6 +182,18 @@ impl From<Logged> for Reason {
             Logged::Closed => Self::Closed,
             Logged::Described => Self::Described,
             Logged::Renewed => Self::Renewed,
+            Logged::Draining => Self::Draining,
+            Logged::Transferred => Self::Transferred,
+            Logged::NotStopped => Self::NotStopped,
+            Logged::Rested => Self::Rested,
+            Logged::Returned => Self::Returned,
+            Logged::GraceOver => Self::GraceOver,
+            Logged::Seats => Self::Seats,
+            Logged::Deleted => Self::Deleted,
+            Logged::Deadlock => Self::Deadlock,
+            Logged::Stalled => Self::Stalled,
+            Logged::Progress => Self::Progress,
+            Logged::Tripped => Self::Tripped,
         }
     }
 }

@@ -272,7 +272,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 fn delete_group(name: String, created: Option<u64>, global: &Global) -> Outcome {
-    let request = proto::DeleteGroupRequest { client: client(), group: name.clone(), created };
+    let request = proto::DeleteGroupRequest { client: client(), group: name.clone(), created, end: false };
     block_on(async {
         let mut operator = global.server.operator().await?;
         operator.delete_group(request).await.map_err(refused)

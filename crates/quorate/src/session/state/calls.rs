@@ -259,7 +259,9 @@ impl State {
 impl Call {
     pub(super) fn op_name(&self) -> String {
         match &self.op {
-            Op::Join(join) => format!("joining {}", join.group),
+            Op::Join(join) | Op::JoinOn(join, _) => format!("joining {}", join.group),
+            Op::Stopped { .. } => "the word that it has stopped".into(),
+            Op::Progress { .. } => "a sign of progress".into(),
             Op::Release { .. } => "a release".into(),
             Op::Cancel { .. } => "a cancel".into(),
             Op::Describe { .. } => "a description".into(),
