@@ -1,8 +1,8 @@
-//! Shows: three workers take turns under one lock, in the order they asked, each under a greater token.
+//! Shows: three workers take turns under one lock, in the order in which they asked, each under a greater token.
 //!
 //! Run: `cargo run -p quorate --example lock`, or with `QUORATE_SERVER=host:port` on a real service.
 //!
-//! You will see:
+//! You will see (who asks first is not decided here, and the tokens differ):
 //! ```text
 //! anna acts under token 6
 //! bert acts under token 9

@@ -105,6 +105,17 @@ pub enum Error {
         /// Who reported what.
         evidence: String,
     },
+    /// The service took the place out of its queue: the group was deleted, or the wait was part of a deadlock.
+    /// Nothing is held in it; the session lives on.
+    #[error("the place in {name} was taken back ({reason}): {evidence}")]
+    Removed {
+        /// The group or lock.
+        name: Name,
+        /// Why.
+        reason: Reason,
+        /// Who reported what.
+        evidence: String,
+    },
     /// An operator closed the session. It acts no more and will not come back; open a new one if that is meant.
     #[error("session {session} was closed by an operator: {why}")]
     Closed {

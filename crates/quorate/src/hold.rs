@@ -19,7 +19,8 @@ pub struct Loss {
     pub cause: LossCause,
     /// Why, in words.
     pub why: String,
-    /// How long the seat may still be used; zero unless the cause is [`LossCause::DeadlineNear`].
+    /// How long the seat may still be used; zero unless the cause is [`LossCause::DeadlineNear`] or
+    /// [`LossCause::Asked`].
     pub remaining: Duration,
 }
 
@@ -38,6 +39,10 @@ pub enum LossCause {
     DeadlineNear,
     /// The deadline has passed: nothing may be done any more.
     DeadlinePassed,
+    /// The holder was asked to stop, in favour of another or for good. It acts until it has: stop, then release.
+    Asked,
+    /// The seat was given to another after this holder was asked to stop.
+    Moved,
     /// An operator closed the session. Stop, then drop the handle: that tells the service that it may pass on.
     Closed,
     /// The service knows the session no more.
@@ -117,7 +122,9 @@ impl Hold {
 
     /// Waits until the seat is lost or about to be.
     pub(crate) async fn lost(&self) -> Loss {
-        let told = self.until(|state, now, key| loss(state, key).or_else(|| near(state, now)));
+        let told = self.until(|state, now, key| {
+            loss(state, key).or_else(|| asked(state, now, key)).or_else(|| near(state, now))
+        });
         told.await.unwrap_or_else(forked)
     }
 
@@ -141,9 +148,17 @@ fn near(state: &State, now: Mono) -> Option<Loss> {
     Some(Loss { cause: LossCause::DeadlineNear, why, remaining })
 }
 
+/// That the holder was asked to stop, if it was.
+fn asked(state: &State, now: Mono, key: PlaceKey) -> Option<Loss> {
+    let why = state.place(key)?.asked_to_stop()?.to_string();
+    Some(Loss { cause: LossCause::Asked, why, remaining: state.remaining(now) })
+}
+
 /// Why the seat may not be used any more, if it may not.
 fn loss(state: &State, key: PlaceKey) -> Option<Loss> {
-    let (cause, why) = match state.place(key).map(|place| &place.stage) {
+    let place = state.place(key);
+    let moved = place.is_some_and(|place| !place.is_group() && place.handed && place.seat().is_none());
+    let (cause, why) = match place.map(|place| &place.stage) {
         None | Some(Stage::Left | Stage::Leaving) => {
             (LossCause::GivenUp, "it was given up by this program".into())
         }
@@ -154,6 +169,7 @@ fn loss(state: &State, key: PlaceKey) -> Option<Loss> {
         Some(Stage::In) if state.lapsed() => {
             (LossCause::DeadlinePassed, "its own deadline has passed".into())
         }
+        Some(Stage::In) if moved => (LossCause::Moved, "its seat was given to another".into()),
         Some(Stage::In) => return None,
     };
     Some(Loss { cause, why, remaining: Duration::ZERO })

@@ -26,6 +26,11 @@ pub(crate) const NEWS_MAX: usize = 1_024;
 /// is a handful; beyond it a total is asked for.
 const EARLY_MAX: usize = 256;
 
+/// After how many keepalives in a row that do not name a waiting place it is asked after, and after how many it is
+/// taken as gone: two more, so that the answer had half a lease.
+const UNHEARD_ASK: u8 = 2;
+const UNHEARD_GONE: u8 = 4;
+
 /// Who waits for a place: tasks that await it, and the one reader of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
@@ -72,6 +77,8 @@ pub(crate) struct Place {
     pub(crate) wake: Arc<Wake>,
     standing: Option<Standing>,
     standing_version: Version,
+    /// Its holder was asked to stop, and why.
+    asked: Option<String>,
     version: Version,
     view: ViewId,
     holder_token: Option<Token>,
@@ -143,6 +150,7 @@ impl Place {
             wake: Arc::default(),
             standing: None,
             standing_version: Version(0),
+            asked: None,
             version: Version(0),
             view: ViewId(0),
             holder_token: None,
@@ -177,6 +185,11 @@ impl Place {
     /// Where the service last said it stands, while it is in.
     pub(crate) fn standing(&self) -> Option<&Standing> {
         matches!(self.stage, Stage::In).then_some(self.standing.as_ref()).flatten()
+    }
+
+    /// Why its holder was asked to stop, if it was.
+    pub(crate) fn asked_to_stop(&self) -> Option<&str> {
+        self.asked.as_deref()
     }
 
     /// The token of the holder of the lowest held seat, as last heard.
@@ -225,7 +238,10 @@ impl Place {
             return if needed { Need::Total } else { Need::Nothing };
         }
         let newer = total.version > self.version;
+        self.unheard = 0;
         if total.version >= self.standing_version {
+            let asked = total.place.role == Role::Draining;
+            self.asked = asked.then(|| self.asked.take().unwrap_or_else(|| "it was asked to stop".into()));
             self.standing = Some(total.place);
             self.standing_version = total.version;
         }
@@ -245,13 +261,26 @@ impl Place {
         Need::Nothing
     }
 
-    /// Whether it waits, but the service has twice not named it among those that wait (RULES R24). The first time
-    /// its grant may be on its way.
-    pub(crate) fn is_unheard(&mut self, waiting: &BTreeSet<EntryId>) -> bool {
+    /// Takes in which places the service names as waiting (RULES R24). One that waits and is not named is asked
+    /// after: the first time its grant may be on its way. If nothing comes for it, it is not there any more.
+    pub(crate) fn named(&mut self, waiting: &BTreeSet<EntryId>) -> Need {
         let waits = self.standing().is_some_and(|standing| standing.role == Role::Standby);
-        let named = self.entry.is_some_and(|entry| waiting.contains(&entry));
-        self.unheard = if waits && !named { self.unheard.saturating_add(1) } else { 0 };
-        self.unheard >= 2
+        if !waits || self.entry.is_some_and(|entry| waiting.contains(&entry)) {
+            self.unheard = 0;
+            return Need::Nothing;
+        }
+        self.unheard += 1;
+        if self.unheard >= UNHEARD_GONE {
+            self.removed(Reason::Refused, "the service knows it no longer");
+            return Need::Nothing;
+        }
+        if self.unheard == UNHEARD_ASK { Need::Total } else { Need::Nothing }
+    }
+
+    /// The service took it out of its queue.
+    fn removed(&mut self, reason: Reason, evidence: &str) {
+        let name = self.join.group.clone();
+        self.end(Error::Removed { name, reason, evidence: evidence.into() }, reason);
     }
 
     /// The service dropped changes of this group, and a total follows by itself.
@@ -270,6 +299,9 @@ impl Place {
         };
         let own = change.changed.iter().find(|changed| changed.entry == entry);
         self.take_standing(change, own);
+        if matches!(self.stage, Stage::Ended(_)) {
+            return Need::Nothing;
+        }
         if !self.is_group() || self.missed.is_some() || change.version <= self.version {
             return Need::Nothing;
         }
@@ -293,10 +325,19 @@ impl Place {
             return;
         }
         self.holder_token = change.holder_token;
-        let Some(after) = own.and_then(|changed| changed.after) else { return };
-        self.standing = Some(after);
-        self.standing_version = change.version;
-        self.wake.all();
+        let Some(own) = own else { return };
+        match own.after {
+            Some(after) => {
+                self.standing = Some(after);
+                self.standing_version = change.version;
+                let asked = after.role == Role::Draining;
+                self.asked = asked.then(|| change.evidence.clone());
+                self.wake.all();
+            }
+            // Its own leave is told by the answer to it.
+            None if matches!(self.stage, Stage::In) => self.removed(change.reason.into(), &change.evidence),
+            None => {}
+        }
     }
 
     fn take_members(&mut self, change: &Change) {
@@ -495,8 +536,7 @@ impl Place {
 
     fn event_of(&self, change: &Change, own: Option<&Changed>) -> Event {
         let Some(after) = own.and_then(|changed| changed.after) else { return Event::Changed };
-        let was = self.told.role == Some(Role::Active);
-        match (was, after.role == Role::Active) {
+        match (self.told.role.is_some_and(acts), acts(after.role)) {
             (false, true) => Event::Active,
             (true, false) => Event::Standby,
             (true, true) if change.reason == Logged::Renewed => Event::Renewed,
@@ -533,10 +573,12 @@ impl Ord for Need {
 fn stand(advisory: &mut Advisory, place: &Standing) {
     advisory.ordinal = advisory::number(place);
     advisory.role = Some(place.role);
-    advisory.token = match place.role {
-        Role::Active => place.seat.map(|seat| seat.token),
-        _ => None,
-    };
+    advisory.token = place.seat.map(|seat| seat.token);
+}
+
+/// Whether a member of this role has a token (RULES R14): one that was asked to stop has it until it says so.
+fn acts(role: Role) -> bool {
+    matches!(role, Role::Active | Role::Draining)
 }
 
 fn step(changed: &Changed, reason: Logged) -> Step {

@@ -536,7 +536,7 @@ impl State {
         if alive.waiting.len() < WAITING_MAX {
             let waiting: BTreeSet<EntryId> = alive.waiting.iter().copied().map(EntryId).collect();
             for place in self.places.values_mut() {
-                if place.is_unheard(&waiting) {
+                if place.named(&waiting) == Need::Total {
                     self.resyncs.extend(place.entry);
                 }
             }

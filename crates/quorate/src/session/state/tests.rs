@@ -300,16 +300,23 @@ fn what_was_not_read_before_the_deadline_is_never_said() {
 }
 
 #[test]
-fn a_wait_that_the_service_does_not_name_is_asked_after() {
+fn a_wait_that_the_service_does_not_name_is_asked_after_and_then_given_up() {
     let mut state = open();
-    state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Lock, MemberKind::Full)).unwrap();
     joined(&mut state, 1, total(Face::Lock, 1, standing(None, None)));
-    for (now, seq) in [(250, 1), (500, 2)] {
-        assert_eq!(beat(&mut state, now), Some(seq));
+    let nobody_waits = |state: &mut State, now| {
+        let seq = beat(state, now).unwrap();
         let nobody = proto::Alive { seq, waiting: Vec::new() };
         state.frame(at(now), told(Told::Alive(nobody))).unwrap();
-    }
+    };
+    nobody_waits(&mut state, 250);
+    assert!(state.resyncs.is_empty(), "its grant may be on its way");
+    nobody_waits(&mut state, 500);
     assert_eq!(state.resyncs, [EntryId(3)]);
+    nobody_waits(&mut state, 750);
+    assert!(matches!(state.place(key).unwrap().stage, Stage::In));
+    nobody_waits(&mut state, 1_000);
+    assert!(matches!(state.place(key).unwrap().stage, Stage::Ended(Error::Removed { .. })));
 }
 
 #[test]
@@ -390,4 +397,22 @@ fn a_member_that_is_left_while_it_joins_again_is_released_when_it_is_in() {
             .any(|frame| matches!(frame, Frame::Call(call) if call.op == Some(released.clone())))
     );
     assert_eq!(state.seat(at(1), key), None);
+}
+
+#[test]
+fn a_holder_that_is_asked_to_stop_acts_until_it_has_and_is_told() {
+    let mut state = open();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    joined(&mut state, 1, total(Face::Group, 1, standing(Some(1), Some(41))));
+    assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Joined);
+    let draining = Standing { role: Role::Draining, ..standing(Some(1), Some(41)) };
+    state.frame(at(2), change(Face::Group, 2, Some(draining))).unwrap();
+    let asked = state.advisory(at(2), key).unwrap();
+    assert_eq!((asked.event, asked.role), (Event::Changed, Some(Role::Draining)));
+    assert_eq!(asked.token, Some(Token(41)), "it acts until it says that it has stopped");
+    assert_eq!(state.place(key).unwrap().asked_to_stop(), Some("it left"));
+    state.frame(at(3), change(Face::Group, 3, Some(standing(Some(2), None)))).unwrap();
+    let stopped = state.advisory(at(3), key).unwrap();
+    assert_eq!((stopped.event, stopped.token), (Event::Standby, None));
+    assert_eq!(state.place(key).unwrap().asked_to_stop(), None);
 }
