@@ -248,6 +248,19 @@ impl LeaseKeeper {
         }
     }
 
+    /// This node was away for so long without noticing, paused or starved: it could not hear anybody then, so that
+    /// time counts against nobody (RULES R8). Time in which it listened counts, so a dead client's lease ends
+    /// however often this happens.
+    pub fn absent(&mut self, away: Span) {
+        let ends = core::mem::take(&mut self.ends);
+        self.ends = ends.into_iter().map(|(end, session)| (end + away, session)).collect();
+        for (end, session) in &self.ends {
+            if let Some(kept) = self.kept.get_mut(session) {
+                kept.end = *end;
+            }
+        }
+    }
+
     /// When the next lease ends.
     pub fn next_end(&self) -> Option<Mono> {
         let lease = self.ends.first().map(|(end, _)| *end);

@@ -200,6 +200,7 @@ impl StateMachine {
             if let Some(session) = session.and_then(|id| self.sessions.get_mut(&id)) {
                 session.entries.remove(&entry);
             }
+            self.tell_victim(step, entry, Reason::Deleted, "the group is being deleted");
             self.remove(step, entry, Reason::Deleted, "the group is being deleted");
         }
         if let Ok((group, mut hand)) = self.group_named(step, name) {
@@ -359,7 +360,7 @@ impl StateMachine {
                 session.entries.remove(&entry);
             }
             if entry != asked {
-                self.tell_victim(step, entry, &cycle);
+                self.tell_victim(step, entry, Reason::Deadlock, &cycle);
             }
             self.remove(step, entry, Reason::Deadlock, &cycle);
             if entry == asked {
@@ -370,9 +371,9 @@ impl StateMachine {
     }
 
     /// A waiter on a lock is told of nobody's leaving, but of its own.
-    fn tell_victim(&mut self, step: &mut Step, entry: EntryId, cycle: &str) {
+    fn tell_victim(&mut self, step: &mut Step, entry: EntryId, reason: Reason, why: &str) {
         if let Ok(group) = self.group_of(entry) {
-            group.give_up(step, entry, cycle);
+            group.give_up(step, entry, reason, why);
         }
     }
 

@@ -189,8 +189,11 @@ impl Group {
         (to.into_iter().collect(), own)
     }
 
-    /// Tells a waiter that its wait was given up.
-    pub(super) fn give_up(&mut self, step: &mut super::Step, id: EntryId, why: &str) {
+    /// Tells a waiter on a lock-like face that its wait has ended without a grant; on a group everybody is told.
+    pub(super) fn give_up(&mut self, step: &mut super::Step, id: EntryId, reason: super::Reason, why: &str) {
+        if self.face == Face::Group {
+            return;
+        }
         let Some(entry) = self.queue.get(&id) else { return };
         self.version = Version(self.version.0 + 1);
         let change = Change {
@@ -199,7 +202,7 @@ impl Group {
             version: self.version,
             view: self.view,
             at: step.at,
-            reason: super::Reason::Deadlock,
+            reason,
             evidence: why.to_string(),
             holder_token: self.holder_token(),
             changed: alloc::vec![entry.step(Some(entry.place(None, false)), None)],

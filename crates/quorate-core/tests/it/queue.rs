@@ -357,6 +357,19 @@ fn r11_a_deleted_group_waits_for_those_that_act() {
 }
 
 #[test]
+fn a_waiter_on_a_deleted_lock_is_told_at_once() {
+    let (mut log, sessions) = with_sessions(2);
+    log.acquire(sessions[0], "orders");
+    log.acquire(sessions[1], "orders");
+    let ended = tool(&mut log, ToolOp::EndGroup { group: name("orders"), created: None });
+    let told_waiter = ended.events.iter().any(|event| {
+        matches!(event, Event::Change { own, change, .. }
+            if own.contains(&sessions[1]) && change.reason == Reason::Deleted)
+    });
+    assert!(told_waiter, "{:?}", ended.events);
+}
+
+#[test]
 fn r20_a_hold_too_long_and_work_without_a_sign_are_shown() {
     let (mut log, sessions) = with_sessions(2);
     let terms = Terms { progress: Some(ms(100)), blocking: true, ..Terms::default() };
