@@ -134,10 +134,10 @@ impl LeaseKeeper {
                 self.set(*session, kept);
             }
             Event::Closing { session, .. } => {
-                if let Some(kept) = self.kept.get_mut(session) {
-                    if kept.phase != Phase::Ending {
-                        kept.phase = Phase::Closing;
-                    }
+                if let Some(kept) = self.kept.get_mut(session)
+                    && kept.phase != Phase::Ending
+                {
+                    kept.phase = Phase::Closing;
                 }
             }
             Event::Ended { session, .. } => {
@@ -185,10 +185,10 @@ impl LeaseKeeper {
         if self.reign != Some(reign) {
             return;
         }
-        if let Some(kept) = self.kept.get_mut(&session) {
-            if kept.phase == Phase::Unmarked {
-                kept.phase = Phase::Marked;
-            }
+        if let Some(kept) = self.kept.get_mut(&session)
+            && kept.phase == Phase::Unmarked
+        {
+            kept.phase = Phase::Marked;
         }
     }
 
@@ -241,10 +241,10 @@ impl LeaseKeeper {
                 return;
             }
         };
-        if let Some(kept) = self.kept.get(&session) {
-            if kept.phase == Phase::Ending {
-                self.ends.insert((kept.end.max(now), session));
-            }
+        if let Some(kept) = self.kept.get(&session)
+            && kept.phase == Phase::Ending
+        {
+            self.ends.insert((kept.end.max(now), session));
         }
     }
 

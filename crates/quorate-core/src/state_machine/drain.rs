@@ -140,11 +140,11 @@ impl Group {
     fn put_first(&mut self, id: EntryId) {
         let by_weight = self.by_weight();
         let first = self.queue.values().map(|entry| entry.turn).min().unwrap_or(0) - 1;
-        if let Some(entry) = self.queue.get_mut(&id) {
-            if self.waiting.remove(&entry.key(by_weight)).is_some() {
-                entry.turn = first;
-                self.waiting.insert(entry.key(by_weight), id);
-            }
+        if let Some(entry) = self.queue.get_mut(&id)
+            && self.waiting.remove(&entry.key(by_weight)).is_some()
+        {
+            entry.turn = first;
+            self.waiting.insert(entry.key(by_weight), id);
         }
     }
 

@@ -178,14 +178,15 @@ impl Group {
         let stated = (self.policy.clone(), self.by_weight());
         self.prepare(join.face, &join.policy, hand.index())?;
         let observer = join.kind == MemberKind::Observer;
-        if !join.wait && !observer {
-            if let Err(busy) = self.refuse_if_busy(comer) {
-                // A refused request leaves no statement behind. More seats were not filled yet.
-                self.policy = stated.0;
-                self.shrink();
-                self.reindex();
-                return Err(busy);
-            }
+        if !join.wait
+            && !observer
+            && let Err(busy) = self.refuse_if_busy(comer)
+        {
+            // A refused request leaves no statement behind. More seats were not filled yet.
+            self.policy = stated.0;
+            self.shrink();
+            self.reindex();
+            return Err(busy);
         }
         self.idle_since = None;
         if observer {
@@ -201,7 +202,7 @@ impl Group {
             self.changed(hand, about, &before, &granted);
             self.preempt(hand);
         }
-        debug_assert!(self.len() > 0, "session {session} was just taken in");
+        debug_assert!(!self.is_empty(), "session {session} was just taken in");
         Ok(self.total(id).expect("the member was just taken in"))
     }
 

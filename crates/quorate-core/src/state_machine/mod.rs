@@ -278,10 +278,10 @@ impl StateMachine {
     }
 
     fn check_policy(&self, policy: &PolicyWish) -> Result<(), Refusal> {
-        if let Some(seats) = policy.seats {
-            if seats == 0 || seats > self.limits.seats {
-                return Err(limit("seats of a group (at least 1)", self.limits.seats, seats.into()));
-            }
+        if let Some(seats) = policy.seats
+            && (seats == 0 || seats > self.limits.seats)
+        {
+            return Err(limit("seats of a group (at least 1)", self.limits.seats, seats.into()));
         }
         if policy.handover == Some(Handover::Seal) {
             return Err(self.unsupported("the handover seal".into()));

@@ -190,10 +190,10 @@ impl StateMachine {
             return Err(Refusal::NotDue);
         }
         for (id, left) in remaining {
-            if let Some(session) = self.sessions.get_mut(id) {
-                if session.lease.marked != reign {
-                    session.lease.remaining = session.lease.remaining.min(*left);
-                }
+            if let Some(session) = self.sessions.get_mut(id)
+                && session.lease.marked != reign
+            {
+                session.lease.remaining = session.lease.remaining.min(*left);
             }
         }
         Ok(Reply::Done)

@@ -78,10 +78,10 @@ impl Hand<'_> {
 
     /// Does it not.
     pub(super) fn disarm(&mut self, task: Option<TaskId>) {
-        if let Some(task) = task {
-            if self.tasks.due.remove(&task).is_some() {
-                self.step.events.push(Event::Disarm { task });
-            }
+        if let Some(task) = task
+            && self.tasks.due.remove(&task).is_some()
+        {
+            self.step.events.push(Event::Disarm { task });
         }
     }
 

@@ -228,3 +228,33 @@ fn an_end_that_came_to_nothing_is_due_again() {
     r.pass(20);
     assert_eq!(r.keeper.due(r.now).len(), 1);
 }
+
+#[test]
+fn r8_time_in_which_the_service_was_paused_counts_against_nobody() {
+    let mut reigning = Reigning::new();
+    let dead = reigning.open(1);
+    reigning.pass(TTL.as_millis() / 2);
+    let living = reigning.open(2);
+    // Paused: the clock goes on, nothing is heard.
+    let away = Span::from_millis(TTL.as_millis() * 3);
+    reigning.pass(away.as_millis());
+    reigning.keeper.absent(away);
+    assert_eq!(reigning.expire(), 0, "both have as much left as before");
+    assert!(reigning.keepalive(living));
+    reigning.pass(TTL.as_millis() / 2 + TTL.as_millis() / 100 + 1);
+    assert_eq!(reigning.expire(), 1, "the other half of the dead one's lease has passed");
+    assert!(reigning.log.machine.session_view(dead).is_none());
+    assert!(reigning.log.machine.session_view(living).is_some());
+}
+
+#[test]
+fn r8_a_proposed_end_stays_proposed_over_a_pause() {
+    let mut reigning = Reigning::new();
+    reigning.open(1);
+    reigning.pass(TTL.as_millis() * 2);
+    let due = reigning.keeper.due(reigning.now);
+    assert_eq!(due.len(), 1);
+    reigning.keeper.absent(TTL);
+    reigning.pass(TTL.as_millis() * 2);
+    assert!(reigning.keeper.due(reigning.now).is_empty(), "it was proposed already");
+}

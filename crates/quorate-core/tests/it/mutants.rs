@@ -103,8 +103,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "R5 a checkpoint does not shorten what this reign renewed",
         file: "state_machine/session.rs",
-        from: "if session.lease.marked != reign {",
-        to: "if session.lease.marked != Reign(0) {",
+        from: "&& session.lease.marked != reign\n",
+        to: "&& session.lease.marked != Reign(0)\n",
         test: "rules::r5_a_checkpoint_shortens_only_what_this_reign_has_not_renewed",
     },
     Mutant {
