@@ -356,11 +356,11 @@ const MUTANTS: &[Mutant] = &[
         test: "queue::r13_shared_holders_of_one_phase_carry_its_token",
     },
     Mutant {
-        rule: "R14 sticky never delays a seat",
+        rule: "R14 one that is away gets no seat",
         file: "state_machine/group.rs",
         from: "self.waiting.remove(&entry.key(by_weight));\n        entry.away = Some",
         to: "entry.away = Some",
-        test: "queue::sticky_keeps_the_place_and_never_delays_the_seat",
+        test: "queue::sticky_gives_no_seat_to_one_that_is_away",
     },
     Mutant {
         rule: "R14 preempt never freezes the seated",

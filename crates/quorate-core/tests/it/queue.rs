@@ -209,6 +209,17 @@ fn sticky_keeps_the_place_and_never_delays_the_seat() {
 }
 
 #[test]
+fn sticky_gives_no_seat_to_one_that_is_away() {
+    let (mut log, sessions) = with_sessions(3);
+    let policy = PolicyWish { rejoin: Some(Rejoin::Sticky { grace: ms(500) }), ..PolicyWish::default() };
+    let entries: Vec<_> =
+        sessions.iter().map(|s| log.join(*s, stated(policy.clone(), 1, *s)).entry).collect();
+    log.expire(sessions[1]);
+    log.release(sessions[0], entries[0]);
+    assert_eq!(roles(&log), "P3 active, P2 reserved");
+}
+
+#[test]
 fn a_place_is_kept_for_the_grace_and_no_longer() {
     let (mut log, sessions) = with_sessions(3);
     let policy = PolicyWish { rejoin: Some(Rejoin::Sticky { grace: ms(500) }), ..PolicyWish::default() };
