@@ -18,13 +18,13 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// How often a quiet HTTP/2 peer is asked whether it lives. With [`PING_TIMEOUT`] a half-open connection is
 /// noticed in five seconds; a ping costs 17 bytes.
@@ -47,6 +47,9 @@ const REFUSALS_MAX: usize = 64;
 
 /// How long open connections may take to end when the service stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a connection that is over here waits for the peer to end it too.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// What the service knows of a connection. It rides on each of its requests.
 #[derive(Debug)]
@@ -202,7 +205,7 @@ async fn serve_line(
     let _ = stream.set_nodelay(true);
     let full = matches!(service, Service::Full { .. });
     let line = Arc::new(Line::new(peer));
-    let io = TokioIo::new(Wire { stream, line: Arc::clone(&line) });
+    let io = TokioIo::new(Wire { stream, line: Arc::clone(&line), linger: None });
     let service = TowerToHyperService::new(OnLine { service, line: Arc::clone(&line) });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection(io, service));
@@ -298,6 +301,7 @@ where
 struct Wire {
     stream: TcpStream,
     line: Arc<Line>,
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl Wire {
@@ -362,7 +366,24 @@ impl AsyncWrite for Wire {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
+    /// Says that nothing more comes, then hears the peer out for a moment. A socket that is closed while bytes
+    /// of the peer are under way is reset, and the peer's system then forgets what the peer has not read yet:
+    /// the goodbye.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+        }
+        let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        if linger.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut scratch = [0; 4_096];
+        loop {
+            let mut unheard = ReadBuf::new(&mut scratch);
+            let heard = ready!(Pin::new(&mut self.stream).poll_read(context, &mut unheard));
+            if heard.is_err() || unheard.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 }

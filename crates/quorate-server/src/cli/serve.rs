@@ -8,6 +8,9 @@ use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tracing_subscriber::fmt::writer::OptionalWriter;
 
 /// The command line of `quorate serve`. What is not said there is looked for in the environment, then in the
 /// file; every setting is a text here, so that one place checks them all.
@@ -96,8 +99,9 @@ pub fn run(args: ServeArgs) -> Outcome {
         .build()
         .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(run_service(config, |ready| announce(ready, greet)));
+    QUIET.store(true, Ordering::Release);
     // What a failed disk holds up must not hold up the end of the process.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(LINGER);
     match ended {
         Ok(End::Asked) => Ok(ExitCode::SUCCESS),
         Ok(End::Failed(why)) => Err(Failure::failed(why)),
@@ -105,9 +109,22 @@ pub fn run(args: ServeArgs) -> Outcome {
     }
 }
 
+/// Set at the end, so that no task has a word after the last line.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// How long tasks may take to notice the end.
+const LINGER: Duration = Duration::from_millis(50);
+
+fn log_writer() -> OptionalWriter<io::Stderr> {
+    match QUIET.load(Ordering::Acquire) {
+        true => OptionalWriter::none(),
+        false => OptionalWriter::some(io::stderr()),
+    }
+}
+
 fn start_logging(config: &Config) {
     let filter = config.log.parse::<tracing_subscriber::EnvFilter>().unwrap_or_default();
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(log_writer);
     let started = match config.log_format {
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).try_init(),
         LogFormat::Auto | LogFormat::Text => {

@@ -163,7 +163,13 @@ async fn r11_a_closed_session_is_asked_and_keeps_its_seat_until_it_stops() {
     assert_eq!(told["holders"][0]["session"], 1, "it may still act");
     assert!(told["advice"][0].as_str().unwrap().contains("was asked to stop (it is stuck)"), "{told}");
     assert_eq!(server.json(&["session", "show", "1"])[0]["closing"], "it is stuck");
-    streams[0].call(proto::call::Op::End(proto::End {})).await;
+    let end = proto::Call { request: 9, acknowledged: 2, op: Some(proto::call::Op::End(proto::End {})) };
+    streams[0].send(proto::client_frame::Frame::Call(end)).await;
+    let mut last = None;
+    while let Some(told) = streams[0].next().await {
+        last = Some(told);
+    }
+    assert!(matches!(&last, Some(Told::Ended(ended)) if ended.evidence == "it is stuck"), "{last:?}");
     let told = &server.json(&["explain", "lock", "orders"])[0];
     assert_eq!(told["holders"][0]["session"], 2, "its own word moves the seat at once");
     let gone = server.run(&["session", "close", "1"]);

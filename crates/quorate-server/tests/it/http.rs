@@ -1,7 +1,7 @@
 //! HTTP, JSON, health and reflection on the one port.
 
 use crate::harness::{Server, Stream};
-use quorate::proto;
+use quorate::proto::{self, server_frame::Frame};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tonic::Code;
@@ -35,7 +35,7 @@ fn status_is_the_same_object_for_curl_and_for_the_cli() {
     let keys =
         |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
     assert_eq!(keys(&curl), keys(&cli));
-    for same in ["cluster", "listen", "node", "ttl_floor_ms", "version", "reign"] {
+    for same in ["cluster", "listen", "node", "ttl_floor_ms", "version"] {
         assert_eq!(curl[same], cli[same], "{same}");
     }
     assert_eq!((&curl["role"], &curl["leader"]), (&"leader".into(), &1.into()));
@@ -72,6 +72,7 @@ async fn metrics_count_what_happened() {
     let held = a.join("orders", proto::Face::Lock, "a").await;
     b.join("orders", proto::Face::Lock, "b").await;
     a.call(proto::call::Op::Release(proto::Release { entry: held.entry })).await;
+    assert!(matches!(b.next().await, Some(Frame::Change(_))), "the waiter is told of its grant");
     assert_ne!(server.run(&["session", "close", "99"]).code, Some(0));
     let found = metrics(&server);
     let expected = [
@@ -80,7 +81,9 @@ async fn metrics_count_what_happened() {
         ("quorate_requests_total{kind=\"release\",outcome=\"done\"}", 1.0),
         ("quorate_requests_total{kind=\"close_session\",outcome=\"refused\"}", 1.0),
         ("quorate_request_duration_seconds_count", 6.0),
+        ("quorate_frames_sent_total{kind=\"opened\"}", 2.0),
         ("quorate_frames_sent_total{kind=\"answer\"}", 3.0),
+        ("quorate_frames_sent_total{kind=\"bye\"}", 0.0),
         ("quorate_grants_total", 2.0),
         ("quorate_sessions", 2.0),
         ("quorate_session_streams", 2.0),
@@ -93,6 +96,7 @@ async fn metrics_count_what_happened() {
     for (name, value) in expected {
         assert_eq!(found.get(name), Some(&value), "{name} in {found:#?}");
     }
+    assert!(found["quorate_frames_sent_total{kind=\"change\"}"] >= 1.0);
     assert!(found["quorate_commits_total"] >= 5.0 && found["quorate_connections"] >= 1.0);
 }
 
