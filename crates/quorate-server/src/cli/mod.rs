@@ -1,6 +1,6 @@
 //! The command line: who asks for what, and how it ends.
 //!
-//! A command is one variant of [`Command`] and one arm in [`Command::run`]; its arguments and its work are in
+//! A command is one variant of [`Command`] and one arm in its `run`; its arguments and its work are in
 //! a file of its own. It returns an [`Outcome`]; only this file turns that into an exit code.
 
 pub mod exit;

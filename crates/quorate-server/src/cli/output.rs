@@ -1,6 +1,6 @@
 //! What commands print: tables and sentences for people, one JSON object a line for programs.
 //!
-//! Everything on standard output goes through [`line`], so that a reader who has seen enough (`quorate group
+//! Everything on standard output goes through [`line()`], so that a reader who has seen enough (`quorate group
 //! list | head`) ends the command quietly. Colour appears on a terminal only, and never with `NO_COLOR`.
 
 use super::exit::Failure;
@@ -27,7 +27,7 @@ pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
 /// Prints one JSON object on a line of its own.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn json(value: &Value) -> Result<(), Failure> {
     line(value.to_string())
 }
