@@ -1,7 +1,7 @@
 //! The tables that more than one command shows.
 
 use super::super::output::{Rows, Tone, paint};
-use crate::explain::words::{ago, clock, count};
+use crate::explain::words::{ago, clock};
 use crate::json;
 use crate::node::disk;
 use quorate::proto;
@@ -103,7 +103,10 @@ pub(super) fn history_table(reply: &proto::ExplainReply) -> Option<String> {
             gave.into_iter().chain(granted).collect::<Vec<_>>().join(", "),
         ]);
     }
-    let shown = count(reply.history.len().min(HISTORY_SHOWN) as u64, "change");
-    let title = format!("The last {shown}, newest first (at most {} are remembered)", reply.history_max);
+    let last = match reply.history.len().min(HISTORY_SHOWN) {
+        1 => "The last change".to_owned(),
+        shown => format!("The last {shown} changes, newest first"),
+    };
+    let title = format!("{last} (at most {} are remembered)", reply.history_max);
     Some(format!("{}\n{}", paint(Tone::Strong, &title), rows.render()))
 }
