@@ -59,7 +59,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting { key: "snapshot_every", range: "100 to 10000000 log entries", default: "10000" },
     Setting { key: "disk_reserve_bytes", range: "0 to 1099511627776", default: "33554432, which is 32 MiB" },
     Setting { key: "connections", range: "1 to 1000000", default: "10000" },
-    Setting { key: "log", range: "a filter like info or warn", default: "info,openraft=warn" },
+    Setting { key: "log", range: "a filter like info or warn", default: "info,openraft=error" },
     Setting { key: "log_format", range: "auto, text or json", default: "auto" },
 ];
 
@@ -144,7 +144,7 @@ impl Config {
             connections: layers
                 .get("connections", |text| within(text, 1, 1_000_000))?
                 .map_or(10_000, |connections| connections as usize),
-            log: layers.get("log", filter)?.unwrap_or_else(|| "info,openraft=warn".into()),
+            log: layers.get("log", filter)?.unwrap_or_else(|| "info,openraft=error".into()),
             log_format: layers.get("log_format", log_format)?.unwrap_or_default(),
         };
         config.refuse_open_door(&layers)?;

@@ -3,8 +3,12 @@
 //! A command is one variant of [`Command`] and one arm in its `run`; its arguments and its work are in
 //! a file of its own. It returns an [`Outcome`]; only this file turns that into an exit code.
 
+pub mod bench;
 pub mod exit;
 pub mod guard;
+mod guardian;
+mod join;
+mod lock;
 pub mod operator;
 pub mod output;
 pub mod serve;
@@ -81,6 +85,16 @@ pub enum Command {
     Explain(operator::ExplainCommand),
     /// Keep stale writers out of a file or anything else that commands of this machine write to
     Guard(guard::GuardArgs),
+    /// Be a member of a group, and say who acts in it line by line
+    Join(join::JoinArgs),
+    /// Hold a lock while a command runs, and end the command before the lock is another's
+    Lock(lock::LockArgs),
+    /// Watch over the command of `lock`
+    #[command(hide = true)]
+    Guardian(guardian::GuardianArgs),
+    /// Measure how fast the service grants
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 impl Command {
@@ -92,6 +106,10 @@ impl Command {
             Self::Session(command) => operator::session(command, global),
             Self::Explain(command) => operator::explain(command, global),
             Self::Guard(args) => guard::run(args, global),
+            Self::Join(args) => join::run(args, global),
+            Self::Lock(args) => lock::run(args, global),
+            Self::Guardian(args) => guardian::run(args),
+            Self::Bench(command) => bench::run(&command, global),
         }
     }
 }

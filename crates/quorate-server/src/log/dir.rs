@@ -3,7 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `LOCK` | locked while a server runs; holds its process id |
-//! | `node.redb` | the log, the ballot and the snapshot |
+//! | `node.log` | the entries of the log |
+//! | `node.redb` | the ballot, the snapshot, and what is committed and purged |
 //! | `FORMAT` | `quorate-data 1`; written last, so a directory that has it was completely set up |
 //!
 //! A directory that holds anything else is somebody else's and is left alone. A directory whose
@@ -22,10 +23,11 @@ const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_DRAFT: &str = "FORMAT.new";
 const FORMAT_WORD: &str = "quorate-data ";
 const LOCK_FILE: &str = "LOCK";
-const LOG_FILE: &str = "node.redb";
+const LOG_FILE: &str = "node.log";
+const TABLES_FILE: &str = "node.redb";
 
 /// What an unfinished set-up of ours, or a fresh file system, may have left in the directory.
-const HARMLESS: [&str; 4] = [LOCK_FILE, LOG_FILE, FORMAT_DRAFT, "lost+found"];
+const HARMLESS: [&str; 5] = [LOCK_FILE, LOG_FILE, TABLES_FILE, FORMAT_DRAFT, "lost+found"];
 
 /// A data directory that this process has to itself until the value is dropped.
 #[derive(Debug)]
@@ -99,13 +101,15 @@ pub enum DirError {
     },
     /// It was set up, but its log is gone.
     #[error(
-        "{} has been set up, but its log {LOG_FILE} is gone: \
+        "{} has been set up, but its log {file} is gone: \
          restore it, or join the cluster as a new node with an empty directory",
         path.display()
     )]
     Lost {
         /// The directory.
         path: PathBuf,
+        /// The file that is not there, or empty.
+        file: &'static str,
     },
 }
 
@@ -131,9 +135,14 @@ impl DataDir {
         &self.path
     }
 
-    /// The file of the log.
+    /// The file of the log's entries.
     pub fn log_file(&self) -> PathBuf {
         self.path.join(LOG_FILE)
+    }
+
+    /// The file of everything else.
+    pub fn tables_file(&self) -> PathBuf {
+        self.path.join(TABLES_FILE)
     }
 
     /// No node has been set up here yet.
@@ -164,8 +173,8 @@ impl DataDir {
 struct Survey {
     /// The format file is there, and its format is one that we read.
     sealed: bool,
-    /// The log is there and not empty.
-    has_log: bool,
+    /// The first of the log's files that is not there, or empty.
+    lost: Option<&'static str>,
     /// The first thing, by name, that a fresh directory of ours could not hold.
     foreign: Option<String>,
 }
@@ -183,15 +192,16 @@ impl Survey {
         if sealed {
             read_format(path)?;
         }
-        let has_log = fs::metadata(path.join(LOG_FILE)).is_ok_and(|log| log.len() > 0);
-        Ok(Self { sealed, has_log, foreign: foreign.into_iter().min() })
+        let is_lost = |file: &&str| !fs::metadata(path.join(file)).is_ok_and(|log| log.len() > 0);
+        let lost = [LOG_FILE, TABLES_FILE].into_iter().find(is_lost);
+        Ok(Self { sealed, lost, foreign: foreign.into_iter().min() })
     }
 
     fn check(&self, path: &Path) -> Result<(), DirError> {
         let path = path.to_path_buf();
-        match (self.sealed, &self.foreign) {
-            (true, _) if !self.has_log => Err(DirError::Lost { path }),
-            (false, Some(entry)) => Err(DirError::Foreign { path, entry: entry.clone() }),
+        match (self.sealed, self.lost, &self.foreign) {
+            (true, Some(file), _) => Err(DirError::Lost { path, file }),
+            (false, _, Some(entry)) => Err(DirError::Foreign { path, entry: entry.clone() }),
             _ => Ok(()),
         }
     }
@@ -269,10 +279,15 @@ fn holder(pid: Option<u32>) -> String {
 mod tests {
     use super::*;
 
+    fn set_up(dir: &DataDir) {
+        fs::write(dir.log_file(), "a log").unwrap();
+        fs::write(dir.tables_file(), "tables").unwrap();
+    }
+
     fn sealed(root: &Path) -> PathBuf {
         let path = root.join("data");
         let mut dir = DataDir::open(&path).unwrap();
-        fs::write(dir.log_file(), "a log").unwrap();
+        set_up(&dir);
         dir.seal().unwrap();
         path
     }
@@ -283,7 +298,7 @@ mod tests {
         let path = root.path().join("a/b/data");
         let mut dir = DataDir::open(&path).unwrap();
         assert!(dir.is_fresh());
-        fs::write(dir.log_file(), "a log").unwrap();
+        set_up(&dir);
         dir.seal().unwrap();
         assert!(!dir.is_fresh());
         assert_eq!(fs::read_to_string(path.join("FORMAT")).unwrap(), "quorate-data 1\n");
@@ -332,11 +347,14 @@ mod tests {
 
     #[test]
     fn a_lost_log_is_not_replaced() {
-        let root = tempfile::tempdir().unwrap();
-        let path = sealed(root.path());
-        fs::write(path.join(LOG_FILE), "").unwrap();
-        assert!(matches!(DataDir::open(&path).unwrap_err(), DirError::Lost { .. }), "emptied");
-        fs::remove_file(path.join(LOG_FILE)).unwrap();
-        assert!(matches!(DataDir::open(&path).unwrap_err(), DirError::Lost { .. }), "removed");
+        for name in [LOG_FILE, TABLES_FILE] {
+            let root = tempfile::tempdir().unwrap();
+            let path = sealed(root.path());
+            let lost = |error: DirError| matches!(error, DirError::Lost { file, .. } if file == name);
+            fs::write(path.join(name), "").unwrap();
+            assert!(lost(DataDir::open(&path).unwrap_err()), "{name} was emptied");
+            fs::remove_file(path.join(name)).unwrap();
+            assert!(lost(DataDir::open(&path).unwrap_err()), "{name} was removed");
+        }
     }
 }

@@ -1,30 +1,31 @@
-//! The log on disk: one redb file, one transaction for each group of changes.
+//! The disk of one node: its entries in a journal, everything else in tables.
+//!
+//! Entries come by the thousand and are read at a start only, so they go into a journal (`journal.rs`), one write
+//! and one sync for each group. What changes seldom is in a redb file, one transaction for each group:
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `log` | index of the first entry | the frames of one durable write (`record.rs`) |
 //! | `meta` | `format` | the version of these tables |
-//! | `meta` | `ballot`, `committed`, `purged`, `snapshot` | one frame |
+//! | `meta` | `ballot`, `committed`, `purged`, `snapshot` | one frame (`record.rs`) |
 //! | `snapshot` | part number, from 0 | a part of the state, [`PART_BYTES`] each but the last |
 //!
-//! Entries that become durable together share one value: a commit then changes one leaf of one tree,
-//! and costs one sync whatever its size. What was committed rides along in that value, since a
-//! transaction of its own would double the syncs; it may therefore lag behind by one write, which
-//! only means that a restarted node learns it again from the next leader.
-//!
-//! Purged values are removed a few at a time with later commits, so that compaction causes no pause.
+//! Rule: changes become durable in their order, each run of one sort at once, and nothing is acknowledged before
+//! the whole group is. What was committed rides along with entries, since a sync of its own would double the syncs;
+//! it may therefore lag behind by one write, which only means that a restarted node learns it again from the next
+//! leader.
 
-use super::record::{Ballot, Batch, Entry, Position, RecordError, SnapshotHead};
+use super::journal::{BLOCK_BYTES, Journal, SEGMENT_BYTES};
+use super::record::{Ballot, Batch, Entry, Position, RecordError, SnapshotHead, encode_truncation};
 use quorate_core::id::LogIndex;
+use redb::backends::FileBackend;
 use redb::{
     Builder, Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
     WriteTransaction,
 };
-use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::Arc;
 
-const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const STATE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
 
@@ -35,13 +36,12 @@ pub(super) const TABLES: u8 = 1;
 /// in one piece would fragment it.
 pub(super) const PART_BYTES: usize = 1 << 20;
 
-/// What redb may keep in memory. The log's own tail is in memory anyway, so reads are rare; half of
-/// it bounds what a transaction holds back before it writes.
+/// What redb may keep in memory. Its reads are rare; half of it bounds what a transaction holds back
+/// before it writes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// How many purged values one commit removes. A commit adds one value, so any number above one keeps
-/// up; a larger one makes the commits after a compaction slower, a smaller one the file larger.
-const PURGE_STEP: usize = 64;
+/// The length of segments in a backend that is not a file: short, so that tests go through many.
+const BACKEND_SEGMENT_BYTES: u64 = 8 * BLOCK_BYTES;
 
 /// A change to the disk, in the order of the queue.
 pub(super) enum Change {
@@ -95,6 +95,24 @@ pub enum OpenError {
         /// The file.
         file: String,
     },
+    /// The file of entries cannot be read.
+    #[error("the log {file} cannot be read: {source}")]
+    Read {
+        /// The file.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file of entries is damaged between them.
+    #[error("the log {file} is damaged at byte {at}: {what}")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where.
+        at: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
     /// A record does not read.
     #[error("the log {file} is damaged at {at}: {source}")]
     Record {
@@ -123,43 +141,70 @@ pub enum OpenError {
     },
 }
 
-/// One open log file.
+/// One open disk.
 pub(super) struct Disk {
-    db: Database,
+    tables: Database,
+    /// Of the tables, for errors.
     file: String,
-    /// The first and last entry of each value in the log table.
-    values: BTreeMap<u64, u64>,
+    journal: Journal,
+    /// What is committed, as far as the disk knows it.
     committed: Option<Position>,
-    purged: Option<Position>,
 }
 
 impl Disk {
-    /// Opens a file; a fresh one is created and set up durably.
-    pub(super) fn open_file(file: &Path, fresh: bool) -> Result<(Self, Loaded), OpenError> {
-        let name = file.display().to_string();
+    /// Opens the two files; fresh ones are created and set up durably.
+    pub(super) fn open_files(
+        tables: &Path,
+        journal: &Path,
+        fresh: bool,
+    ) -> Result<(Self, Loaded), OpenError> {
+        let opened = OpenOptions::new().read(true).write(true).create(fresh).truncate(fresh).open(journal);
+        let name = journal.display().to_string();
+        let failed = |source| OpenError::Read { file: name.clone(), source };
+        let file = FileBackend::new(opened.map_err(failed)?).map_err(|error| redb_error(&name, error))?;
+        let journal = Opened::of(Box::new(file), name.clone(), SEGMENT_BYTES, fresh)?;
+        let name = tables.display().to_string();
         let builder = &mut Builder::new();
         builder.set_cache_size(CACHE_BYTES);
-        let db = if fresh { builder.create(file) } else { builder.open(file) };
+        let db = if fresh { builder.create(tables) } else { builder.open(tables) };
         let db = db.map_err(|error| redb_error(&name, error))?;
-        Self::load(db, name, fresh)
+        Self::load(db, name, journal, fresh)
     }
 
-    /// Opens a backend. An empty one is set up durably.
-    pub(super) fn open_backend(backend: impl StorageBackend) -> Result<(Self, Loaded), OpenError> {
-        let name = format!("{backend:?}");
-        let fresh = backend.len().map_err(|error| redb_error(&name, redb::StorageError::Io(error)))? == 0;
-        let db = Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(backend);
+    /// Opens two backends. Empty ones are set up durably.
+    pub(super) fn open_backends(
+        tables: impl StorageBackend,
+        journal: impl StorageBackend,
+    ) -> Result<(Self, Loaded), OpenError> {
+        let name = format!("{tables:?}");
+        let fresh = tables.len().map_err(|error| redb_error(&name, redb::StorageError::Io(error)))? == 0;
+        let journal_name = format!("{journal:?}");
+        let journal = Opened::of(Box::new(journal), journal_name, BACKEND_SEGMENT_BYTES, fresh)?;
+        let db = Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(tables);
         let db = db.map_err(|error| redb_error(&name, error))?;
-        Self::load(db, name, fresh)
+        Self::load(db, name, journal, fresh)
     }
 
-    fn load(db: Database, file: String, fresh: bool) -> Result<(Self, Loaded), OpenError> {
-        let mut disk = Self { db, file, values: BTreeMap::new(), committed: None, purged: None };
+    fn load(
+        tables: Database,
+        file: String,
+        opened: Opened,
+        fresh: bool,
+    ) -> Result<(Self, Loaded), OpenError> {
+        let Opened { name, journal, batches } = opened;
+        let mut disk = Self { tables, file, journal, committed: None };
         disk.check_tables(fresh)?;
         let mut loaded = disk.load_meta()?;
-        disk.load_entries(&mut loaded)?;
+        for batch in batches {
+            loaded.take(batch).map_err(|(expected, found)| {
+                let file = name.clone();
+                OpenError::Hole { file, expected: LogIndex(expected), found }
+            })?;
+        }
         disk.committed = loaded.committed;
-        disk.purged = loaded.purged;
+        if let Some(purged) = loaded.purged {
+            disk.journal.purge(purged.index);
+        }
         Ok((disk, loaded))
     }
 
@@ -176,7 +221,7 @@ impl Disk {
     }
 
     fn read_format(&self) -> Result<Option<u8>, redb::Error> {
-        let read = self.db.begin_read()?;
+        let read = self.tables.begin_read()?;
         match read.open_table(META) {
             Ok(meta) => Ok(meta.get("format")?.and_then(|format| format.value().first().copied())),
             Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
@@ -186,7 +231,6 @@ impl Disk {
 
     fn create_tables(&self) -> Result<(), redb::Error> {
         let write = self.begin()?;
-        write.open_table(LOG)?;
         write.open_table(STATE)?;
         write.open_table(META)?.insert("format", [TABLES].as_slice())?;
         write.commit()?;
@@ -208,74 +252,82 @@ impl Disk {
         key: &str,
         decode: fn(&[u8]) -> Result<T, RecordError>,
     ) -> Result<Option<T>, OpenError> {
-        let read = || -> Result<_, redb::Error> { Ok(self.db.begin_read()?.open_table(META)?.get(key)?) };
+        let read = || -> Result<_, redb::Error> { Ok(self.tables.begin_read()?.open_table(META)?.get(key)?) };
         let value = read().map_err(|error| redb_error(&self.file, error))?;
         value.map(|value| decode(value.value())).transpose().map_err(|source| self.damaged(key, source))
-    }
-
-    fn load_entries(&mut self, loaded: &mut Loaded) -> Result<(), OpenError> {
-        let batches = self.read_batches()?;
-        let mut expected = loaded.purged.map_or(0, |purged| purged.index.0 + 1);
-        for (key, batch) in batches {
-            loaded.committed = loaded.committed.max(batch.committed);
-            let last = batch.entries.last().map_or(key, |entry| entry.position.index.0);
-            self.values.insert(key, last);
-            for entry in batch.entries {
-                let found = entry.position.index;
-                if loaded.purged.is_some_and(|purged| found <= purged.index) {
-                    continue;
-                }
-                if found.0 != expected {
-                    let file = self.file.clone();
-                    return Err(OpenError::Hole { file, expected: LogIndex(expected), found });
-                }
-                expected += 1;
-                loaded.entries.push(entry);
-            }
-        }
-        Ok(())
-    }
-
-    fn read_batches(&self) -> Result<Vec<(u64, Batch)>, OpenError> {
-        let values = || -> Result<Vec<(u64, Vec<u8>)>, redb::Error> {
-            let log = self.db.begin_read()?.open_table(LOG)?;
-            let pairs =
-                log.iter()?.map(|pair| pair.map(|(key, value)| (key.value(), value.value().to_vec())));
-            Ok(pairs.collect::<Result<_, _>>()?)
-        };
-        let values = values().map_err(|error| redb_error(&self.file, error))?;
-        let decode = |(key, bytes): (u64, Vec<u8>)| {
-            let batch =
-                Batch::decode(&bytes).map_err(|source| self.damaged(&format!("entry {key}"), source))?;
-            Ok((key, batch))
-        };
-        values.into_iter().map(decode).collect()
     }
 
     fn damaged(&self, at: &str, source: RecordError) -> OpenError {
         OpenError::Record { file: self.file.clone(), at: at.to_owned(), source }
     }
 
-    /// Makes the changes durable, all or none, and with them what is committed. Returns how many
-    /// bytes of values were written. After an error nothing is known of what the disk holds.
+    /// Makes the changes durable in their order, and with them what is committed. Returns how many bytes of
+    /// values were written. After an error nothing is known of what the disk holds, but that it is what came of
+    /// the changes before some point.
     pub(super) fn commit(
         &mut self,
         changes: &[Change],
         committed: Option<Position>,
     ) -> Result<u64, redb::Error> {
-        let write = self.begin()?;
-        let mut group = Group { disk: self, write: &write, committed, bytes: 0 };
-        group.apply(changes)?;
-        group.sweep()?;
-        let bytes = group.bytes;
-        write.commit()?;
+        if changes.is_empty() {
+            return self.put_tables(&[], committed);
+        }
+        let mut bytes = 0;
+        let mut rest = changes;
+        while let Some(first) = rest.first() {
+            let (now, later) = rest.split_at(run_length(rest));
+            // What is committed may be of the last changes, so it must not be durable before them.
+            let committed = committed.filter(|_| later.is_empty());
+            bytes += match first.is_of_entries() {
+                true => self.append(now, committed)?,
+                false => self.put_tables(now, committed)?,
+            };
+            rest = later;
+        }
         Ok(bytes)
     }
 
-    /// How many values the log table has.
+    /// Writes a truncation and the appends after it as one batch.
+    fn append(&mut self, run: &[Change], committed: Option<Position>) -> Result<u64, redb::Error> {
+        let mut frames = Vec::new();
+        let mut newest = None;
+        if let Some(committed) = committed.filter(|_| committed > self.committed) {
+            committed.encode_mark(&mut frames);
+        }
+        for change in run {
+            match change {
+                Change::Append { last, frames: entries, .. } => {
+                    newest = Some(*last);
+                    frames.extend_from_slice(entries);
+                }
+                Change::Truncate { from } => encode_truncation(*from, &mut frames),
+                _ => {}
+            }
+        }
+        self.journal.append(&frames, newest).map_err(redb::Error::Io)?;
+        self.committed = self.committed.max(committed);
+        Ok(frames.len() as u64)
+    }
+
+    /// Writes what is in tables, in one transaction.
+    fn put_tables(&mut self, run: &[Change], committed: Option<Position>) -> Result<u64, redb::Error> {
+        let committed = self.committed.max(committed);
+        let write = self.begin()?;
+        let bytes = put(&write, run, committed)?;
+        write.commit()?;
+        self.committed = committed;
+        for change in run {
+            if let Change::Purge { upto } = change {
+                self.journal.purge(upto.index);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// How many segments the journal has, and how many of them are free.
     #[cfg(test)]
-    pub(super) fn values(&self) -> usize {
-        self.values.len()
+    pub(super) fn segments(&self) -> (usize, usize) {
+        self.journal.segments()
     }
 
     /// Reads the stored snapshot.
@@ -285,7 +337,7 @@ impl Disk {
         };
         let read = || -> Result<Vec<u8>, redb::Error> {
             let mut state = Vec::new();
-            for part in self.db.begin_read()?.open_table(STATE)?.iter()? {
+            for part in self.tables.begin_read()?.open_table(STATE)?.iter()? {
                 state.extend_from_slice(part?.1.value());
             }
             Ok(state)
@@ -306,158 +358,123 @@ impl Disk {
     /// A transaction whose commit is one sync. Quick repair would store the allocator's state with
     /// each commit; without it an unclean start checks the file, which compaction keeps small.
     fn begin(&self) -> Result<WriteTransaction, redb::Error> {
-        let mut write = self.db.begin_write()?;
+        let mut write = self.tables.begin_write()?;
         write.set_durability(Durability::Immediate)?;
         Ok(write)
     }
 }
 
-/// One group of changes on its way into one transaction.
-struct Group<'a> {
-    disk: &'a mut Disk,
-    write: &'a WriteTransaction,
-    committed: Option<Position>,
-    bytes: u64,
+/// A journal, and what was in it.
+struct Opened {
+    name: String,
+    journal: Journal,
+    batches: Vec<Batch>,
 }
 
-impl Group<'_> {
-    fn apply(&mut self, changes: &[Change]) -> Result<(), redb::Error> {
-        let mut meta_changed = changes.is_empty();
-        let mut rest = changes;
-        while let Some((change, after)) = rest.split_first() {
-            let mut taken = 1;
-            match change {
-                Change::Append { .. } => {
-                    taken = rest.iter().take_while(|change| matches!(change, Change::Append { .. })).count();
-                    self.append(&rest[..taken])?;
-                }
-                Change::Truncate { from } => self.truncate(*from)?,
-                Change::Ballot(ballot) => self.put_meta("ballot", &ballot.encode())?,
-                Change::Purge { upto } => self.purge(*upto)?,
-                Change::Snapshot { head, state } => self.put_snapshot(head, state)?,
+impl Opened {
+    fn of(
+        file: Box<dyn StorageBackend>,
+        name: String,
+        segment_bytes: u64,
+        fresh: bool,
+    ) -> Result<Self, OpenError> {
+        if !fresh {
+            let (journal, batches) = Journal::open(file, &name, segment_bytes)?;
+            return Ok(Self { name, journal, batches });
+        }
+        match Journal::create(file, segment_bytes) {
+            Ok(journal) => Ok(Self { name, journal, batches: Vec::new() }),
+            Err(source) => Err(OpenError::Read { file: name, source }),
+        }
+    }
+}
+
+impl Loaded {
+    /// Takes in the next batch of the journal.
+    ///
+    /// # Errors
+    /// The index of the entry that should follow, and that of the one that does.
+    fn take(&mut self, batch: Batch) -> Result<(), (u64, LogIndex)> {
+        self.committed = self.committed.max(batch.committed);
+        if let Some(from) = batch.truncated {
+            self.entries.retain(|entry| entry.position.index < from);
+        }
+        let purged = self.purged.map(|purged| purged.index);
+        for entry in batch.entries {
+            let found = entry.position.index;
+            if Some(found) <= purged {
+                continue;
             }
-            meta_changed |= !matches!(change, Change::Append { .. } | Change::Truncate { .. });
-            rest = &after[taken - 1..];
-        }
-        if meta_changed {
-            self.put_committed()?;
-        }
-        Ok(())
-    }
-
-    /// Writes neighbouring appends as one value.
-    fn append(&mut self, run: &[Change]) -> Result<(), redb::Error> {
-        let mut key = None;
-        let mut end = LogIndex(0);
-        let mut value = Vec::new();
-        if let Some(committed) = self.news() {
-            committed.encode_mark(&mut value);
-        }
-        for change in run {
-            if let Change::Append { first, last, frames } = change {
-                key.get_or_insert(first.0);
-                end = *last;
-                value.extend_from_slice(frames);
+            let last = self.entries.last().map(|entry| entry.position.index).or(purged);
+            let expected = last.map_or(0, |last| last.0 + 1);
+            if found.0 != expected {
+                return Err((expected, found));
             }
-        }
-        let Some(key) = key else { return Ok(()) };
-        self.write.open_table(LOG)?.insert(key, value.as_slice())?;
-        self.bytes += value.len() as u64;
-        self.disk.values.insert(key, end.0);
-        self.disk.committed = self.committed.max(self.disk.committed);
-        Ok(())
-    }
-
-    fn truncate(&mut self, from: LogIndex) -> Result<(), redb::Error> {
-        let mut log = self.write.open_table(LOG)?;
-        let cut = self.disk.values.split_off(&from.0);
-        for key in cut.into_keys() {
-            log.remove(key)?;
-        }
-        let Some((&key, last)) = self.disk.values.iter_mut().next_back() else {
-            return Ok(());
-        };
-        if *last < from.0 {
-            return Ok(());
-        }
-        *last = from.0 - 1;
-        let Some(old) = log.get(key)?.map(|value| value.value().to_vec()) else {
-            return Ok(());
-        };
-        let batch = Batch::decode(&old).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
-        let mut kept = Vec::new();
-        if let Some(committed) = batch.committed {
-            committed.encode_mark(&mut kept);
-        }
-        for entry in batch.entries.iter().filter(|entry| entry.position.index < from) {
-            entry.encode(&mut kept);
-        }
-        log.insert(key, kept.as_slice())?;
-        self.bytes += kept.len() as u64;
-        Ok(())
-    }
-
-    fn purge(&mut self, upto: Position) -> Result<(), redb::Error> {
-        let mut mark = Vec::new();
-        upto.encode_mark(&mut mark);
-        self.put_meta("purged", &mark)?;
-        self.disk.purged = self.disk.purged.max(Some(upto));
-        Ok(())
-    }
-
-    fn put_snapshot(&mut self, head: &SnapshotHead, state: &[u8]) -> Result<(), redb::Error> {
-        let mut table = self.write.open_table(STATE)?;
-        let mut parts = 0;
-        for part in state.chunks(PART_BYTES) {
-            table.insert(parts, part)?;
-            parts += 1;
-        }
-        table.retain_in(parts.., |_, _| false)?;
-        drop(table);
-        self.bytes += state.len() as u64;
-        self.put_meta("snapshot", &head.encode())
-    }
-
-    fn put_committed(&mut self) -> Result<(), redb::Error> {
-        let Some(committed) = self.committed.max(self.disk.committed) else {
-            return Ok(());
-        };
-        let mut mark = Vec::new();
-        committed.encode_mark(&mut mark);
-        self.put_meta("committed", &mark)?;
-        self.disk.committed = Some(committed);
-        Ok(())
-    }
-
-    fn put_meta(&mut self, key: &str, value: &[u8]) -> Result<(), redb::Error> {
-        self.write.open_table(META)?.insert(key, value)?;
-        self.bytes += value.len() as u64;
-        Ok(())
-    }
-
-    /// What is committed, if the disk does not know it yet.
-    fn news(&self) -> Option<Position> {
-        self.committed.filter(|_| self.committed > self.disk.committed)
-    }
-
-    /// Removes some of the values whose last entry is purged.
-    fn sweep(&mut self) -> Result<(), redb::Error> {
-        let Some(purged) = self.disk.purged else {
-            return Ok(());
-        };
-        let gone = |(_, last): &(&u64, &u64)| **last <= purged.index.0;
-        let keys: Vec<u64> =
-            self.disk.values.iter().take_while(gone).take(PURGE_STEP).map(|(key, _)| *key).collect();
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let mut log = self.write.open_table(LOG)?;
-        for key in keys {
-            log.remove(key)?;
-            self.disk.values.remove(&key);
+            self.entries.push(entry);
         }
         Ok(())
     }
+}
+
+impl Change {
+    /// Whether it goes into the journal.
+    fn is_of_entries(&self) -> bool {
+        matches!(self, Self::Append { .. } | Self::Truncate { .. })
+    }
+}
+
+/// How many changes from the first on become durable at once: those of its sort, up to the next truncation.
+fn run_length(changes: &[Change]) -> usize {
+    let of_entries = changes.first().is_some_and(Change::is_of_entries);
+    let fits =
+        |change: &Change| change.is_of_entries() == of_entries && !matches!(change, Change::Truncate { .. });
+    1 + changes.iter().skip(1).take_while(|change| fits(change)).count()
+}
+
+fn put(write: &WriteTransaction, run: &[Change], committed: Option<Position>) -> Result<u64, redb::Error> {
+    let mut table = write.open_table(META)?;
+    let mut bytes = 0;
+    let mut put_meta = |key: &str, value: &[u8]| -> Result<(), redb::Error> {
+        table.insert(key, value)?;
+        bytes += value.len() as u64;
+        Ok(())
+    };
+    for change in run {
+        match change {
+            Change::Ballot(ballot) => put_meta("ballot", &ballot.encode())?,
+            Change::Purge { upto } => put_meta("purged", &mark(*upto))?,
+            Change::Snapshot { head, state } => {
+                put_state(write, state)?;
+                put_meta("snapshot", &head.encode())?;
+            }
+            Change::Append { .. } | Change::Truncate { .. } => {}
+        }
+    }
+    if let Some(committed) = committed {
+        put_meta("committed", &mark(committed))?;
+    }
+    let states = run.iter().map(|change| match change {
+        Change::Snapshot { state, .. } => state.len() as u64,
+        _ => 0,
+    });
+    Ok(bytes + states.sum::<u64>())
+}
+
+fn put_state(write: &WriteTransaction, state: &[u8]) -> Result<(), redb::Error> {
+    let mut table = write.open_table(STATE)?;
+    let mut parts = 0;
+    for part in state.chunks(PART_BYTES) {
+        table.insert(parts, part)?;
+        parts += 1;
+    }
+    table.retain_in(parts.., |_, _| false)?;
+    Ok(())
+}
+
+fn mark(position: Position) -> Vec<u8> {
+    let mut frame = Vec::new();
+    position.encode_mark(&mut frame);
+    frame
 }
 
 fn redb_error(file: &str, error: impl Into<redb::Error>) -> OpenError {

@@ -13,11 +13,13 @@
 //! | [`feed`] | everything applied, in log order |
 //! | `machine` | applies and compacts |
 //! | [`store`] | the tail in memory, the queue, the writer's thread |
-//! | `disk` | the tables and transactions |
+//! | `disk` | what is durable together, and in which file |
+//! | `journal` | the entries in their file |
 //! | [`record`] | the bytes |
 //! | [`dir`] | the data directory |
 //! | [`health`], [`counters`] | whether the disk may be trusted, and how fast it is |
 //! | [`network`] | messages between nodes |
+//! | `crash` | a test seam: the end of the process between durable and answered |
 //! | `types`, `storage` | our words in the library's, and its questions to the store |
 //!
 //! A proposal's way: `propose` hands it to the library's task, which gives it a position and appends it
@@ -26,11 +28,13 @@
 //! machine apply it. The machine changes the state, feeds the listeners, then answers the proposer.
 
 pub mod counters;
+mod crash;
 pub mod dir;
 mod disk;
 pub mod engine;
 pub mod feed;
 pub mod health;
+mod journal;
 mod machine;
 pub mod network;
 pub mod options;

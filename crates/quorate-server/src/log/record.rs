@@ -19,14 +19,15 @@
 //! | 4 ballot | term, node, one byte: 1 if a quorum granted it |
 //! | 5 mark | position |
 //! | 6 snapshot | last entry, membership (optional positions), members, length and CRC-32 (4) of the state |
+//! | 7 truncation | index: this entry and everything after it goes |
 //!
 //! Integers are little-endian and have eight bytes where nothing else is said. A position is term
 //! and index. An optional position is one byte, 0 or 1, and the position if it is 1. Members are:
 //! how many voting sets (2), for each how many ids (2) and the ids; how many nodes (4), for each
 //! its id, the length of its address (2) and the address.
 //!
-//! A term has one leader, so an entry's position needs no node. A value in the log table is one or
-//! more frames: the entries of one durable write, a mark for what was committed by then before them.
+//! A term has one leader, so an entry's position needs no node. What becomes durable at once is one or
+//! more frames: a mark for what was committed by then, a truncation, then entries, each if there are any.
 
 use quorate_core::id::{LogIndex, NodeId};
 use quorate_core::state_machine::{Proposal, codec};
@@ -151,6 +152,8 @@ pub enum Kind {
     Mark = 5,
     /// The head of a snapshot.
     Snapshot = 6,
+    /// The end of the log is taken back.
+    Truncation = 7,
 }
 
 impl TryFrom<u8> for Kind {
@@ -163,6 +166,7 @@ impl TryFrom<u8> for Kind {
             4 => Self::Ballot,
             5 => Self::Mark,
             6 => Self::Snapshot,
+            7 => Self::Truncation,
             kind => return Err(RecordError::UnknownKind { kind }),
         })
     }
@@ -310,43 +314,50 @@ impl SnapshotHead {
     }
 }
 
-/// What one value of the log table holds.
+/// Appends the frame of a truncation to `out`: the entry at `from` and everything after it goes.
+pub fn encode_truncation(from: LogIndex, out: &mut Vec<u8>) {
+    frame(out, Kind::Truncation, |body| body.extend_from_slice(&from.0.to_le_bytes()));
+}
+
+/// What becomes durable at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// What was committed when it was written.
     pub committed: Option<Position>,
+    /// This entry and everything after it goes, before the batch's own entries come.
+    pub truncated: Option<LogIndex>,
     /// The entries.
     pub entries: Vec<Entry>,
 }
 
 impl Batch {
-    /// Reads a value of the log table.
+    /// Reads a batch.
     ///
     /// # Errors
-    /// [`RecordError`] if any byte of it does not belong to a whole mark or entry.
+    /// [`RecordError`] if any byte of it does not belong to a whole mark, truncation or entry, or if a truncation
+    /// comes after an entry.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, RecordError> {
         let mut batch = Self::default();
         while !bytes.is_empty() {
             let (kind, mut body, rest) = split_frame(bytes)?;
             bytes = rest;
-            let position = match kind {
-                Kind::Blank | Kind::Proposal | Kind::Membership | Kind::Mark => body.position()?,
+            match kind {
+                Kind::Mark => batch.committed = Some(body.position()?),
+                Kind::Truncation if !batch.entries.is_empty() => {
+                    let what = "a truncation comes after an entry".to_owned();
+                    return Err(RecordError::Malformed { what });
+                }
+                Kind::Truncation => batch.truncated = Some(LogIndex(body.u64()?)),
+                Kind::Blank | Kind::Proposal | Kind::Membership => {
+                    let (position, payload) = (body.position()?, body.payload(kind)?);
+                    batch.entries.push(Entry { position, payload });
+                }
                 Kind::Ballot | Kind::Snapshot => {
                     let found = format!("{kind:?}").to_lowercase();
                     return Err(RecordError::WrongKind { expected: "a log entry", found });
                 }
-            };
-            let payload = match kind {
-                Kind::Proposal => Payload::Proposal(Arc::new(body.proposal()?)),
-                Kind::Membership => Payload::Membership(body.members()?),
-                Kind::Mark => {
-                    batch.committed = Some(position);
-                    continue;
-                }
-                _ => Payload::Blank,
-            };
+            }
             body.end()?;
-            batch.entries.push(Entry { position, payload });
         }
         Ok(batch)
     }
@@ -437,6 +448,14 @@ struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
+    fn payload(&mut self, kind: Kind) -> Result<Payload, RecordError> {
+        Ok(match kind {
+            Kind::Proposal => Payload::Proposal(Arc::new(self.proposal()?)),
+            Kind::Membership => Payload::Membership(self.members()?),
+            _ => Payload::Blank,
+        })
+    }
+
     fn take(&mut self, count: usize) -> Result<&'a [u8], RecordError> {
         let Some((taken, left)) = self.left.split_at_checked(count) else {
             let what = format!("{count} more bytes were expected, {} are left", self.left.len());

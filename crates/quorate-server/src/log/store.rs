@@ -3,8 +3,8 @@
 //! Rule: ballot, append, truncate, purge and snapshot take effect in memory when they are called and
 //! become durable in the same order; each is acknowledged when it is durable, never before.
 //!
-//! One thread owns the disk. It takes what waits, up to [`GROUP_MAX`] operations, makes one
-//! transaction of it, acknowledges all, and takes what has come in the meantime: the slower the disk,
+//! One thread owns the disk. It takes what waits, up to [`GROUP_MAX`] operations, makes all of it
+//! durable, acknowledges all, and takes what has come in the meantime: the slower the disk,
 //! the larger the groups. Waiting on purpose for a group to grow makes everything slower.
 //!
 //! Safety: the first failed write or sync is the last one. Everything after it is refused, [`Health`]
@@ -12,9 +12,10 @@
 //! second time although the pages it was for are lost.
 //!
 //! In a simulator the same code commits inside the call, over a backend of the caller's: no thread.
-//! Tests give backends that fail, forget or tear writes by the same door, [`Store::with_backend`].
+//! Tests give backends that fail, forget or tear writes by the same door, [`Store::with_backends`].
 
 use super::counters::{Counters, Counts};
+use super::crash::CrashPoint;
 use super::dir::{DataDir, DirError};
 pub use super::disk::OpenError;
 use super::disk::{Change, Disk, Loaded};
@@ -101,18 +102,22 @@ impl Store {
     /// # Errors
     /// [`SetupError`]; the directory stays as fresh as it was.
     pub fn open(dir: &mut DataDir) -> Result<Self, SetupError> {
-        let (disk, loaded) = Disk::open_file(&dir.log_file(), dir.is_fresh())?;
+        let (disk, loaded) = Disk::open_files(&dir.tables_file(), &dir.log_file(), dir.is_fresh())?;
         dir.seal()?;
         Ok(Self::start(disk, loaded, Driver::Thread)?)
     }
 
-    /// Opens the log in a backend: a simulated disk, or one that fails on purpose. An empty backend is
-    /// set up.
+    /// Opens the log in two backends, one for the tables and one for the entries: a simulated disk, or one
+    /// that fails on purpose. Empty backends are set up.
     ///
     /// # Errors
-    /// [`OpenError`] if the backend fails or holds something that is not a log.
-    pub fn with_backend(backend: impl StorageBackend, driver: Driver) -> Result<Self, OpenError> {
-        let (disk, loaded) = Disk::open_backend(backend)?;
+    /// [`OpenError`] if a backend fails or holds something that is not a log.
+    pub fn with_backends(
+        tables: impl StorageBackend,
+        entries: impl StorageBackend,
+        driver: Driver,
+    ) -> Result<Self, OpenError> {
+        let (disk, loaded) = Disk::open_backends(tables, entries)?;
         Self::start(disk, loaded, driver)
     }
 
@@ -125,6 +130,7 @@ impl Store {
             saved: loaded.committed,
             health: health.clone(),
             counters: counters.clone(),
+            crash: CrashPoint::from_environment(),
         };
         let queue = match driver {
             Driver::Inline => Queue::Inline(Box::new(Mutex::new(writer))),
@@ -405,6 +411,7 @@ struct Writer {
     saved: Option<Position>,
     health: Health,
     counters: Arc<Counters>,
+    crash: CrashPoint,
 }
 
 impl Writer {
@@ -466,6 +473,7 @@ impl Writer {
         let start = Instant::now();
         match disk.commit(changes, self.committed) {
             Ok(bytes) => {
+                self.crash.durable();
                 self.saved = self.committed;
                 self.counters.committed(count_entries(changes), bytes, start.elapsed());
                 Ok(())

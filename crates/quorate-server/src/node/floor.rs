@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How late a busy machine may wake a task, on both sides together. Measured on a loaded two-core machine,
 /// where 20 ms were seen.
-const WAKEUP_LATE_MS: u64 = 20;
+pub(super) const WAKEUP_LATE_MS: u64 = 20;
 
 /// A round trip on one machine or in one rack. A farther client asks for a longer lease itself.
 const ROUND_TRIP_MS: u64 = 2;

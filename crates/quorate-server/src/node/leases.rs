@@ -1,6 +1,7 @@
 //! The tasks beside the log that keep leases: they begin reigns, confirm renewals and propose ends. What
 //! they decide is in `quorate_core::lease`; what counts is what the log applies.
 
+use super::floor::WAKEUP_LATE_MS;
 use super::{Node, is_stale, random};
 use crate::log::{AsyncRuntime, Committed, Feed, FeedReader};
 use quorate_core::id::{Reign, SessionId};
@@ -14,6 +15,13 @@ use tokio::sync::{mpsc, oneshot};
 /// How often the remainders of leases that were not renewed in this reign are logged, so that they end
 /// even if no reign lasts as long as a lease (RULES R5). Each costs one commit while there are any.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
+
+/// How often the keeper looks at the clock while there are leases: what it may overlook of a pause of this process.
+/// A quarter of the shortest lease, so that whoever was alive has time left to be heard after it.
+const LOOK_EVERY: Span = Span::from_millis(25);
+
+/// How late a look may be before it was a pause. Below it is a busy machine, which the floor of leases allows for.
+const PAUSE_MIN: Span = Span::from_millis(WAKEUP_LATE_MS);
 
 /// How long a proposed end that came to nothing waits before it is proposed again.
 const AGAIN_AFTER: Span = Span::from_millis(20);
@@ -159,12 +167,20 @@ async fn begin<RT: AsyncRuntime>(node: &Node<RT>) -> bool {
 }
 
 /// Proposes the ends of leases when they are due, and logs remainders while there are any to log.
+///
+/// A process that was stopped finds all leases over when it goes on, although nobody could have been heard
+/// meanwhile. It is as absent as one that was restarted: that time counts against nobody (RULES R8).
 pub(super) async fn end_leases<RT: AsyncRuntime>(node: Node<RT>, mut woken: mpsc::Receiver<()>) {
     let mut next_checkpoint = node.now();
+    let mut expected = node.now();
     while !node.inner.stopping.load(Ordering::Acquire) {
         let now = node.now();
         let (due, next_end) = {
             let mut keeper = node.keeper();
+            let late = now.since(expected);
+            if late >= PAUSE_MIN {
+                keeper.absent(late);
+            }
             (keeper.due(now), keeper.next_end())
         };
         for command in due {
@@ -174,14 +190,20 @@ pub(super) async fn end_leases<RT: AsyncRuntime>(node: Node<RT>, mut woken: mpsc
             next_checkpoint = now + Span::from_millis(CHECKPOINT_EVERY.as_millis() as u64);
             let checkpoint = node.keeper().checkpoint(now);
             if let Some(command) = checkpoint {
-                // Only a remainder that is logged counts; a lost one is logged again soon.
-                let _ = node.bring(command).await;
+                // Only a remainder that is logged counts; a lost one is logged again soon. Not awaited, since a slow
+                // disk is no pause: keepalives are heard meanwhile.
+                drop(RT::spawn(propose_checkpoint(node.clone(), command)));
             }
         }
-        let until = next_end.map_or(next_checkpoint, |end| end.min(next_checkpoint));
-        let sleep = Duration::from_micros(until.0.saturating_sub(node.now().0).max(200));
+        let look = next_end.map_or(next_checkpoint, |end| end.min(now + LOOK_EVERY));
+        expected = next_checkpoint.min(look).max(now);
+        let sleep = Duration::from_micros(expected.0.saturating_sub(now.0).max(200));
         let _ = RT::select2(RT::sleep(sleep), woken.recv()).await;
     }
+}
+
+async fn propose_checkpoint<RT: AsyncRuntime>(node: Node<RT>, command: Command) {
+    let _ = node.bring(command).await;
 }
 
 async fn propose_end<RT: AsyncRuntime>(node: Node<RT>, command: Command) {

@@ -6,9 +6,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`hub`] | who hears what |
-//! | [`leases`] | reigns, renewals and ends (RULES R1-R6) |
-//! | [`floor`] | the shortest lease (R7) |
+//! | `hub.rs` | who hears what |
+//! | `leases.rs` | reigns, renewals and ends (RULES R1-R6) |
+//! | `floor.rs` | the shortest lease (R7) |
 //! | [`disk`] | the space that is kept for release, leave and expiry (R28) |
 
 pub mod disk;
@@ -211,11 +211,23 @@ impl<RT: AsyncRuntime> Node<RT> {
             let limits = Limits::default();
             self.insist(Command::Found { cluster, limits }).await?;
         }
+        self.reigns().await?;
         let floor = match floor {
             Some(ttl) => Floor::set(ttl),
             None => self.measure_floor().await?,
         };
         let _ = self.inner.floor.set(floor);
+        Ok(())
+    }
+
+    /// Waits until this node keeps the leases, so that nobody connects before.
+    async fn reigns(&self) -> Result<(), StartError> {
+        while self.keeper().reign().is_none() {
+            if let Some(why) = self.inner.engine.health().why() {
+                return Err(StartError::Engine(why.to_string()));
+            }
+            RT::sleep(Duration::from_millis(1)).await;
+        }
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! A disk in memory that forgets, fails and stalls on demand.
 //!
-//! Until a sync a write is only in the cache: a crash keeps any part of it, in sectors of 512 bytes.
-//! A failed sync loses the cache for good, as kernels do.
+//! It has two files, one for tables and one for entries; a sync is of one of them. Until a sync a write is only in
+//! the cache: a crash keeps any part of it, in sectors of 512 bytes. A failed sync loses the cache for good, as
+//! kernels do. Faults count what happens to both files.
 
 #![allow(dead_code)] // The store's own tests share this file, and use what these do not.
 #![allow(clippy::unwrap_used)]
@@ -22,15 +23,16 @@ pub(crate) enum Fault {
     Write(u64),
     /// The write after this many more stops in its middle, and every operation after it fails.
     ShortWrite(u64),
-    /// The file cannot grow beyond so many bytes.
+    /// No file can grow beyond so many bytes.
     Full(u64),
 }
 
-/// The disk. Clones share it; each is a backend.
+/// The disk. Clones share it; each is a backend: the file of tables, or that of entries.
 #[derive(Clone, Default)]
 pub(crate) struct FaultyDisk {
     image: Arc<Mutex<Image>>,
     gate: Arc<Gate>,
+    file: usize,
 }
 
 #[derive(Default)]
@@ -41,15 +43,21 @@ struct Gate {
 
 #[derive(Default)]
 struct Image {
+    files: [Bytes; 2],
+    fault: Option<Fault>,
+    broken: bool,
+    syncs: u64,
+}
+
+/// One file.
+#[derive(Default)]
+struct Bytes {
     /// What readers see.
     cached: Vec<u8>,
     /// What a crash certainly keeps.
     durable: Vec<u8>,
     /// What it may lose, in order.
     unsynced: Vec<Unsynced>,
-    fault: Option<Fault>,
-    broken: bool,
-    syncs: u64,
 }
 
 enum Unsynced {
@@ -58,6 +66,11 @@ enum Unsynced {
 }
 
 impl FaultyDisk {
+    /// The file of entries.
+    pub(crate) fn entries(&self) -> Self {
+        Self { file: 1, ..self.clone() }
+    }
+
     /// Plans a fault.
     pub(crate) fn fail(&self, fault: Fault) {
         self.image.lock().unwrap().fault = Some(fault);
@@ -82,29 +95,16 @@ impl FaultyDisk {
     /// The disk after a power loss: what was synced, and of the rest whatever the seed says.
     pub(crate) fn crash(&self, seed: u64) -> Self {
         let image = self.image.lock().unwrap();
-        let mut left = image.durable.clone();
         let mut dice = Dice(seed);
-        for unsynced in &image.unsynced {
-            match unsynced {
-                Unsynced::Length(length) if dice.coin() => left.resize(*length, 0),
-                Unsynced::Length(_) => {}
-                Unsynced::Write(offset, bytes) => {
-                    for (nth, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
-                        if dice.coin() {
-                            put(&mut left, offset + nth * SECTOR_BYTES, sector);
-                        }
-                    }
-                }
-            }
-        }
-        let image = Image { cached: left.clone(), durable: left, ..Image::default() };
-        Self { image: Arc::new(Mutex::new(image)), gate: Arc::default() }
+        let files = [0, 1].map(|file| image.files[file].crash(&mut dice));
+        let image = Image { files, ..Image::default() };
+        Self { image: Arc::new(Mutex::new(image)), gate: Arc::default(), file: self.file }
     }
 }
 
 impl fmt::Debug for FaultyDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a faulty disk")
+        f.write_str(["a faulty disk", "the entries of a faulty disk"][self.file])
     }
 }
 
@@ -153,6 +153,35 @@ impl Image {
         true
     }
 
+    fn fits(&self, end: usize) -> io::Result<()> {
+        match self.fault {
+            Some(Fault::Full(limit)) if end as u64 > limit => {
+                Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Bytes {
+    fn crash(&self, dice: &mut Dice) -> Self {
+        let mut left = self.durable.clone();
+        for unsynced in &self.unsynced {
+            match unsynced {
+                Unsynced::Length(length) if dice.coin() => left.resize(*length, 0),
+                Unsynced::Length(_) => {}
+                Unsynced::Write(offset, bytes) => {
+                    for (nth, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                        if dice.coin() {
+                            put(&mut left, offset + nth * SECTOR_BYTES, sector);
+                        }
+                    }
+                }
+            }
+        }
+        Self { cached: left.clone(), durable: left, unsynced: Vec::new() }
+    }
+
     fn store(&mut self, offset: usize, bytes: &[u8]) {
         put(&mut self.cached, offset, bytes);
         self.unsynced.push(Unsynced::Write(offset, bytes.to_vec()));
@@ -165,15 +194,6 @@ impl Image {
                 Unsynced::Length(length) => self.durable.resize(length, 0),
                 Unsynced::Write(offset, bytes) => put(&mut self.durable, offset, &bytes),
             }
-        }
-    }
-
-    fn fits(&self, end: usize) -> io::Result<()> {
-        match self.fault {
-            Some(Fault::Full(limit)) if end as u64 > limit => {
-                Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()))
-            }
-            _ => Ok(()),
         }
     }
 }
@@ -192,12 +212,12 @@ fn at(offset: u64) -> usize {
 
 impl StorageBackend for FaultyDisk {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.image.lock().unwrap().cached.len() as u64)
+        Ok(self.image.lock().unwrap().files[self.file].cached.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let image = self.image.lock().unwrap();
-        let bytes = image.cached.get(at(offset)..at(offset) + out.len());
+        let bytes = image.files[self.file].cached.get(at(offset)..at(offset) + out.len());
         out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -206,8 +226,9 @@ impl StorageBackend for FaultyDisk {
         let mut image = self.image.lock().unwrap();
         image.usable()?;
         image.fits(at(len))?;
-        image.cached.resize(at(len), 0);
-        image.unsynced.push(Unsynced::Length(at(len)));
+        let file = &mut image.files[self.file];
+        file.cached.resize(at(len), 0);
+        file.unsynced.push(Unsynced::Length(at(len)));
         Ok(())
     }
 
@@ -223,7 +244,7 @@ impl StorageBackend for FaultyDisk {
         if image.due(Fault::Sync) {
             return Err(io::Error::other("the sync failed"));
         }
-        image.settle();
+        image.files[self.file].settle();
         Ok(())
     }
 
@@ -235,10 +256,10 @@ impl StorageBackend for FaultyDisk {
             return Err(io::Error::other("the write failed"));
         }
         if image.due(Fault::ShortWrite) {
-            image.store(at(offset), &data[..data.len() / 2]);
+            image.files[self.file].store(at(offset), &data[..data.len() / 2]);
             return Err(io::Error::other("the write stopped in its middle"));
         }
-        image.store(at(offset), data);
+        image.files[self.file].store(at(offset), data);
         Ok(())
     }
 }

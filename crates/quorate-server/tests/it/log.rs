@@ -35,7 +35,7 @@ fn open(secret: u128) -> Proposal {
 }
 
 async fn lone(disk: &FaultyDisk) -> (Node, FeedReader) {
-    let store = Store::with_backend(disk.clone(), Driver::Thread).unwrap();
+    let store = Store::with_backends(disk.clone(), disk.entries(), Driver::Thread).unwrap();
     let (engine, feed) = Node::start(store, Arc::new(Alone), Options::lone()).await.unwrap();
     engine.ready(PATIENCE).await.unwrap();
     (engine, feed)
@@ -174,7 +174,8 @@ async fn a_shutdown_is_told_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_may_not_found_waits() {
-    let store = Store::with_backend(FaultyDisk::default(), Driver::Thread).unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::with_backends(disk.clone(), disk.entries(), Driver::Thread).unwrap();
     let options = Options::member(NodeId(4), None);
     let (engine, _feed) = Node::start(store, Arc::new(Alone), options).await.unwrap();
     let waited = engine.ready(Duration::from_millis(300)).await;

@@ -99,7 +99,8 @@ impl Cluster {
     }
 
     async fn run(&mut self, id: NodeId, found: Option<BTreeMap<NodeId, String>>) {
-        let store = Store::with_backend(self.disks[&id].clone(), Driver::Inline).unwrap();
+        let disk = &self.disks[&id];
+        let store = Store::with_backends(disk.clone(), disk.entries(), Driver::Inline).unwrap();
         let end = End { from: id, links: self.links.clone() };
         let options = Options { compact_every: 60, keep: 10, ..Options::member(id, found) };
         let (engine, feed) = Node::start(store, Arc::new(end), options).await.unwrap();
@@ -161,7 +162,7 @@ fn lone_history(seed: u64) -> String {
         let disk = FaultyDisk::default();
         let mut replies = Vec::new();
         for life in 0..3 {
-            let store = Store::with_backend(disk.clone(), Driver::Inline).unwrap();
+            let store = Store::with_backends(disk.clone(), disk.entries(), Driver::Inline).unwrap();
             let options = Options { compact_every: 50, ..Options::lone() };
             let (engine, _feed) = Node::start(store, Arc::new(Alone), options).await.unwrap();
             engine.ready(Duration::from_secs(5)).await.unwrap();

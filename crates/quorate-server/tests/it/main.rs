@@ -4,12 +4,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod cli;
+mod crash;
 mod disk;
 mod guard;
 mod harness;
 mod http;
+mod join;
+mod lock;
 mod log;
 mod log_simulated;
+mod rounds;
 mod serve;
 mod simulated;
 mod tidy;

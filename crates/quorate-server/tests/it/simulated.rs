@@ -74,7 +74,10 @@ impl World {
         if known != Some(token) && until > now {
             let mut seen = self.seen.lock().unwrap();
             let greatest = seen.greatest;
-            assert!((token, who) == greatest || token > greatest.0, "token {token} of {who} after {greatest:?}");
+            assert!(
+                (token, who) == greatest || token > greatest.0,
+                "token {token} of {who} after {greatest:?}"
+            );
             seen.takeovers += u64::from(who != greatest.1);
             seen.greatest = (token, who);
         }
@@ -312,7 +315,7 @@ impl Client {
 }
 
 async fn start(disk: &FaultyDisk) -> Sim {
-    let store = Store::with_backend(disk.clone(), Driver::Inline).unwrap();
+    let store = Store::with_backends(disk.clone(), disk.entries(), Driver::Inline).unwrap();
     let options = Options { compact_every: 200, ..Options::lone() };
     let (engine, feed) = Engine::<SimRuntime>::start(store, Arc::new(Alone), options).await.unwrap();
     let node = Node::on(engine, feed, Space::unlimited(), || Wall(0));

@@ -109,6 +109,19 @@ fn golden_snapshot_heads() {
 }
 
 #[test]
+fn golden_truncation() {
+    let mut out = Vec::new();
+    encode_truncation(LogIndex(9), &mut out);
+    golden(&out, "01 07 08000000 0900000000000000 3cf38428");
+    let expected = Batch { truncated: Some(LogIndex(9)), ..Batch::default() };
+    assert_eq!(Batch::decode(&out), Ok(expected));
+    let mut late = bytes_of(&entry(2, 7, Payload::Blank));
+    late.extend_from_slice(&out);
+    let what = "a truncation comes after an entry".to_owned();
+    assert_eq!(Batch::decode(&late), Err(RecordError::Malformed { what }));
+}
+
+#[test]
 fn a_batch_reads_back_with_what_was_committed() {
     let entries = vec![
         entry(1, 0, Payload::Membership(members())),
@@ -117,8 +130,9 @@ fn a_batch_reads_back_with_what_was_committed() {
     ];
     let mut value = Vec::new();
     at(1, 0).encode_mark(&mut value);
+    encode_truncation(LogIndex(0), &mut value);
     entries.iter().for_each(|entry| entry.encode(&mut value));
-    let expected = Batch { committed: Some(at(1, 0)), entries };
+    let expected = Batch { committed: Some(at(1, 0)), truncated: Some(LogIndex(0)), entries };
     assert_eq!(Batch::decode(&value), Ok(expected));
 }
 

@@ -1,0 +1,300 @@
+//! `quorate join`: a member of a group, as a process of its own that says what it is told, line by line.
+//!
+//! **Problem.** Whoever reads the lines acts by them, and a line may be old when it is written: the reader was slow,
+//! or this process was stopped. **Rule.** A line is made when it can be written at once, and after it is made the
+//! clock is read again: if the deadline has passed, the line that says so (ordinal -1) takes its place. Each line is
+//! one write. **When it fails.** A process that is stopped between that reading and the write, less than a
+//! microsecond, writes the line when it is continued, and -1 next.
+
+mod lines;
+mod out;
+
+use super::Global;
+use super::exit::{Code, Failure, Outcome};
+use super::lock::{default_name, duration, failure, say, signals::Asked};
+use clap::{Args, ValueEnum};
+use futures::FutureExt;
+use out::Out;
+use quorate::advisory::{Advisory, Event, Reason};
+use quorate::{Client, Error, Group, JoinOptions, MemberKind, OnDisconnect, Session, SessionOptions};
+use rustix::process::Signal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the service is tried before it is said that it does not answer; the tries go on.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a leave is nobody's concern.
+const LEAVE_SOON: Duration = Duration::from_millis(500);
+
+/// What asks this process to leave.
+const LEAVE: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+
+/// `quorate join GROUP`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Each line says what happened and where this member stands from now on; `quorate join --help` \
+        lists the events and their reasons.",
+    after_long_help = LONG_HELP
+)]
+pub struct JoinArgs {
+    /// The group: any name, the same for all its members
+    group: String,
+    /// The name that the others see; by default host:pid
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The length of the lease: how long the others wait if this member disappears
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    ttl: Duration,
+    /// How many members act at once; without it, what others have stated, or 1
+    #[arg(long, value_name = "K")]
+    seats: Option<u32>,
+    /// What a closed connection means
+    #[arg(long, value_enum, default_value = "hold")]
+    on_disconnect: OnDisconnectArg,
+    /// What the others are told about this member; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = metadata)]
+    meta: Vec<(String, String)>,
+    /// See everything and hold nothing: no ordinal, no seat
+    #[arg(long, conflicts_with = "ordinal_only")]
+    observer: bool,
+    /// Hear of the own place only, not of the others
+    #[arg(long)]
+    ordinal_only: bool,
+}
+
+/// What a closed connection means.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum OnDisconnectArg {
+    /// Seats are kept until the lease ends
+    Hold,
+    /// The member has left at once; two may act for a moment, if it is only cut off
+    Release,
+}
+
+const LONG_HELP: &str = "\
+Lines:
+  A member acts while it has a token: from a line with a token until the next line without one. Ordinal -1: it is
+  cut off and must not act. It joins again by itself, at the tail if its session had ended.
+  With --json each line is an object: time, group, event, form, name, view, ordinal, previous, role, token,
+  holder_token, reason, evidence, remaining_ms, and members (form total) or changed (other forms).
+
+Events:
+  joined        this member is in the group; everybody in it is listed
+  changed       something changed, but not whether this member acts
+  active        this member got a seat and a token: it acts from now on
+  standby       this member had a seat and has none now
+  unavailable   the service is silent; place and token are kept until the deadline
+  disconnected  the deadline has passed: ordinal -1
+  reconnected   the connection is back; everybody is listed, and a token may be a new one
+  gap           changes were missed; everybody is listed instead
+  renewed       this member keeps its seat under a new token
+  left          this member has left: the last line
+  closed        an operator closed the session, or the service refuses it: the last line
+
+Reasons:
+  what the service decided, about this member or another:
+    join, leave, expired, disconnect, closed, described, renewed, draining, transferred, not_stopped, rested,
+    returned, grace_over, seats, deleted, deadlock, stalled, progress, tripped
+  what this member noticed by itself:
+    deadline_passed, service_silent, connection_lost, changes_missed, session_lost, refused
+
+The end:
+  SIGINT, SIGTERM and SIGHUP make it leave, which passes a seat on at once; the exit code is then 0. So does a
+  reader of the lines that has gone (141). A member that is killed keeps its place until its lease ends.
+
+Exit codes:
+  0      left
+  1      the service refuses: another policy or face is in use, or a limit is reached
+  2      the command line is wrong, or the lease is shorter than the service can keep
+  69     it left, but no service could be told: its place ends with its lease
+  75     the session was closed by an operator
+  128+n  ended by signal n before it had joined
+
+What a group does in detail (numbering, order, rejoin and more) is stated with `quorate group create`.
+
+Examples:
+  quorate join payments --name eu-1 --ttl 2s
+  quorate --json join payments | while read -r line; do ...; done";
+
+enum Finish {
+    Asked,
+    Over(Advisory),
+}
+
+/// Joins and says what it is told.
+pub(super) fn run(args: JoinArgs, global: &Global) -> Outcome {
+    // The lease is renewed in a thread of its own: a reader that is slow shall not cost it (RULES R23).
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let ended = runtime.block_on(member(args, global));
+    runtime.shutdown_background();
+    ended
+}
+
+async fn member(args: JoinArgs, global: &Global) -> Outcome {
+    let mut asked = Asked::listen(&LEAVE)?;
+    let joined = tokio::select! {
+        joined = join(&args, global) => joined?,
+        signal = asked.next() => {
+            let code = Code::Signal(u8::try_from(signal).unwrap_or(0));
+            return Err(Failure::new(code, format!("ended by signal {signal} before it had joined {}", args.group)));
+        }
+    };
+    let (session, mut group) = joined;
+    let mut out = Out::new(global.json);
+    let told = tell(&mut group, &mut out, &mut asked).await;
+    match told {
+        Ok(Finish::Over(last)) => Err(over(last)),
+        Ok(Finish::Asked) => leave(&mut group, &session, &mut out, &mut asked).await,
+        Err(failure) => {
+            // Nobody reads the lines any more, so nobody should count on this member.
+            let _ = leave(&mut group, &session, &mut Out::nowhere(), &mut asked).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Tries until the service has taken this member in.
+async fn join(args: &JoinArgs, global: &Global) -> Result<(Session, Group), Failure> {
+    let client =
+        Client::builder(global.server.to_string()).open_timeout(PATIENCE).build().map_err(failure)?;
+    let mut said = None;
+    let session = loop {
+        match client.session(args.session_options()).await {
+            Ok(session) => break session,
+            Err(Error::Unreachable { addresses, why, .. }) => {
+                if said.as_ref() != Some(&why) {
+                    say(format!("quorate join: no service answers at {addresses} ({why}); trying on"));
+                    said = Some(why);
+                }
+            }
+            Err(error) => return Err(failure(error)),
+        }
+    };
+    loop {
+        match session.join(&*args.group, args.join_options()).await {
+            Ok(group) => return Ok((session, group)),
+            Err(error @ Error::WaitLost { .. }) => say(format!("quorate join: {error}; trying on")),
+            Err(error @ Error::SessionLost { .. }) => say(format!("quorate join: {error}; trying on")),
+            Err(error) => return Err(failure(error)),
+        }
+    }
+}
+
+/// Says what the member is told, until that is over or somebody asks it to leave.
+async fn tell(group: &mut Group, out: &mut Out, asked: &mut Asked) -> Result<Finish, Failure> {
+    let mut next = None;
+    loop {
+        let advisory = match next.take() {
+            Some(advisory) => advisory,
+            None => tokio::select! {
+                biased;
+                _ = asked.next() => return Ok(Finish::Asked),
+                () = out.unread() => return Err(Failure::unread()),
+                advisory = group.next() => {
+                    advisory.ok_or_else(|| Failure::failed("it is in the group no more"))?
+                }
+            },
+        };
+        tokio::select! {
+            biased;
+            _ = asked.next() => return Ok(Finish::Asked),
+            () = out.writable() => {}
+        }
+        if matches!(advisory.event, Event::Left | Event::Closed) {
+            out.write(&advisory)?;
+            return Ok(Finish::Over(advisory));
+        }
+        next = tell_one(group, out, advisory)?;
+    }
+}
+
+/// Writes a line, unless the deadline has passed since it was made. To ask what comes next is to read the clock: a
+/// member that has been cut off hears of that first. What comes next, if there is something.
+fn tell_one(group: &mut Group, out: &mut Out, advisory: Advisory) -> Result<Option<Advisory>, Failure> {
+    let line = out.line(&advisory);
+    let after = group.next().now_or_never().flatten();
+    match after {
+        Some(after) if matches!(after.event, Event::Disconnected | Event::Closed) => Ok(Some(after)),
+        after => {
+            out.write_line(&line, &advisory)?;
+            Ok(after)
+        }
+    }
+}
+
+/// Leaves, and says so. A second signal ends it without an answer.
+async fn leave(group: &mut Group, session: &Session, out: &mut Out, asked: &mut Asked) -> Outcome {
+    let name = group.name().clone();
+    let slow = async {
+        tokio::time::sleep(LEAVE_SOON).await;
+        say(format!(
+            "quorate join: leaving {name}; the service does not answer yet. Again, and it ends at once"
+        ));
+        std::future::pending::<()>().await;
+    };
+    let left = tokio::select! {
+        left = group.leave() => left.map_err(|error| error.to_string()),
+        signal = asked.next() => Err(format!("ended by signal {signal}")),
+        () = slow => Ok(()),
+    };
+    if let Err(why) = left {
+        let reason =
+            format!("{name} was left, but the service was not told: {why}; the place ends with its lease");
+        return Err(Failure::new(Code::Unreachable, reason));
+    }
+    while let Some(advisory) = group.next().await {
+        out.write(&advisory)?;
+        if advisory.event == Event::Left {
+            break;
+        }
+    }
+    // The place is given up; the rest of the session ends by itself.
+    let _ = tokio::time::timeout(LEAVE_SOON, session.end()).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How it ends when nobody asked it to.
+fn over(last: Advisory) -> Failure {
+    let code = match last.reason {
+        Reason::Closed => Code::AuthorityLost,
+        _ => Code::Failed,
+    };
+    Failure::new(code, format!("{} is over for {}: {}", last.group, last.name, last.evidence))
+}
+
+impl JoinArgs {
+    fn session_options(&self) -> SessionOptions {
+        let on_disconnect = match self.on_disconnect {
+            OnDisconnectArg::Hold => OnDisconnect::Hold,
+            OnDisconnectArg::Release => OnDisconnect::Release,
+        };
+        let label = format!("quorate join (pid {})", std::process::id());
+        SessionOptions::with_ttl(self.ttl).on_disconnect(on_disconnect).label(label)
+    }
+
+    fn join_options(&self) -> JoinOptions {
+        let kind = match (self.observer, self.ordinal_only) {
+            (true, _) => MemberKind::Observer,
+            (_, true) => MemberKind::OrdinalOnly,
+            _ => MemberKind::Full,
+        };
+        let name = self.name.clone().unwrap_or_else(default_name);
+        let mut options = JoinOptions::default().name(name).kind(kind);
+        if let Some(seats) = self.seats {
+            options = options.seats(seats);
+        }
+        self.meta.iter().fold(options, |options, (key, value)| options.metadata(key, value))
+    }
+}
+
+fn metadata(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write it as KEY=VALUE".into()),
+    }
+}

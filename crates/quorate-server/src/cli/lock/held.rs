@@ -1,0 +1,266 @@
+//! While the lock is held: the command runs, and its guardian hears each new deadline.
+
+use super::signals::{self, Asked, Job, JobControl, Who};
+use super::{LockArgs, say};
+use crate::cli::Global;
+use crate::cli::exit::Failure;
+use crate::cli::guardian::{Cause, Ended, Guardian, Report, Start, Status};
+use quorate::clock::Clock;
+use quorate::{LockGuard, Loss, LossCause};
+use quorate_core::time::{Mono, Span};
+use std::time::Duration;
+use tokio::time::{Interval, MissedTickBehavior};
+
+/// How often within a lease it is looked whether the deadline has moved. The guardian hears of it so much later, which
+/// shortens what the command has, and never prolongs it.
+const TICKS_PER_LEASE: u32 = 40;
+const TICK_MIN: Duration = Duration::from_millis(5);
+const TICK_MAX: Duration = Duration::from_millis(250);
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The command ended by itself.
+    Command(Status),
+    /// The command was ended, since it may not act any more.
+    Lost { why: String, stuck: u32 },
+    /// The command was not run.
+    Failed(Failure),
+}
+
+struct Held<'a> {
+    args: &'a LockArgs,
+    guard: &'a LockGuard,
+    guardian: Guardian,
+    clock: Clock,
+    tick: Interval,
+    /// The last look at the clock.
+    looked: Mono,
+    /// The longest time between two looks since the deadline moved.
+    gap: Span,
+    loss: Option<Loss>,
+    overdue: bool,
+    told_to_stop: bool,
+}
+
+/// Runs the command under the guard, and does not return before it has ended.
+pub(super) async fn run(args: &LockArgs, global: &Global, guard: &LockGuard, asked: &mut Asked) -> End {
+    let mut held = match Held::start(args, global, guard) {
+        Ok(held) => held,
+        Err(end) => return end,
+    };
+    let mut jobs = match JobControl::listen() {
+        Ok(jobs) => jobs,
+        Err(failure) => return held.end_all(End::Failed(failure)).await,
+    };
+    loop {
+        let end = tokio::select! {
+            biased;
+            told = held.guardian.told() => held.hear(told).await,
+            signal = asked.next() => held.pass_on(signal),
+            job = jobs.next() => held.job(job),
+            loss = stopped_or_gone(guard), if held.loss.is_none() => held.lost(loss),
+            _ = held.tick.tick() => held.look().await,
+        };
+        if let Some(end) = end {
+            return end;
+        }
+    }
+}
+
+/// Waits until the holder is asked to stop, or may not act any more. A deadline that is near is the guardian's concern.
+async fn stopped_or_gone(guard: &LockGuard) -> Loss {
+    loop {
+        let loss = guard.lost().await;
+        if loss.cause != LossCause::DeadlineNear {
+            return loss;
+        }
+        tokio::select! {
+            gone = guard.gone() => return gone,
+            () = tokio::time::sleep(TICK_MAX) => {}
+        }
+    }
+}
+
+impl<'a> Held<'a> {
+    fn start(args: &'a LockArgs, global: &Global, guard: &'a LockGuard) -> Result<Self, End> {
+        let clock = Clock::new();
+        let now = clock.now();
+        let Some(token) = guard.token() else {
+            let why = "its deadline passed before the command was started".into();
+            return Err(End::Lost { why, stuck: 0 });
+        };
+        let session = guard.session();
+        let start = Start {
+            command: &args.command,
+            environment: vec![
+                ("QUORATE_GROUP", guard.name().to_string()),
+                ("QUORATE_ORDINAL", "1".into()),
+                ("QUORATE_TOKEN", token.to_string()),
+                ("QUORATE_SEAT", guard.seat().to_string()),
+                ("QUORATE_CLUSTER", guard.cluster().to_string()),
+                ("QUORATE_SERVER", global.server.to_string()),
+            ],
+            lock: guard.name().as_str(),
+            grace: span(session.warning()),
+            leave_behind: args.leave_behind,
+            deadline: deadline(now, guard),
+        };
+        let guardian = Guardian::start(&start)
+            .map_err(|error| End::Failed(Failure::failed(format!("cannot start a guardian: {error}"))))?;
+        let every = session.ttl().unwrap_or_default() / TICKS_PER_LEASE;
+        let mut tick = tokio::time::interval(every.clamp(TICK_MIN, TICK_MAX));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (gap, loss, overdue, told_to_stop) = (Span::ZERO, None, false, false);
+        Ok(Self { args, guard, guardian, clock, tick, looked: now, gap, loss, overdue, told_to_stop })
+    }
+
+    /// Looks at the clock: tells a new deadline, and notices a guardian that did not do its work.
+    async fn look(&mut self) -> Option<End> {
+        let now = self.clock.now();
+        self.gap = self.gap_at(now);
+        self.looked = now;
+        let acts = self.loss.is_none() && self.guard.is_held();
+        if acts && self.guardian.extend(deadline(now, self.guard)) {
+            self.gap = Span::ZERO;
+        }
+        // The second look, so that what it had told before this process was stopped is heard first.
+        let overdue = std::mem::replace(&mut self.overdue, self.guardian.is_overdue(now));
+        match overdue && self.overdue {
+            true => Some(self.without_guardian().await),
+            false => None,
+        }
+    }
+
+    /// The longest time between two looks since the deadline moved, up to now.
+    fn gap_at(&self, now: Mono) -> Span {
+        self.gap.max(now.since(self.looked))
+    }
+
+    /// The authority is gone, whatever the deadline says.
+    fn lost(&mut self, loss: Loss) -> Option<End> {
+        match loss.cause {
+            LossCause::Asked | LossCause::Closed => self.guardian.end(),
+            _ => self.guardian.kill(),
+        }
+        self.loss = Some(loss);
+        None
+    }
+
+    fn pass_on(&self, signal: i32) -> Option<End> {
+        self.guardian.signal(signal);
+        None
+    }
+
+    fn job(&mut self, job: Job) -> Option<End> {
+        match job {
+            // The command first: this process follows when it has stopped.
+            Job::Stop => {
+                self.told_to_stop = true;
+                self.guardian.signal(rustix::process::Signal::TSTP.as_raw());
+            }
+            Job::GoOn => self.guardian.let_run(),
+        }
+        None
+    }
+
+    /// What the guardian's word means; the end, if it is one.
+    async fn hear(&mut self, told: Option<Report>) -> Option<End> {
+        match told {
+            Some(Report::NotStarted { why }) => {
+                return Some(self.end_all(End::Failed(Failure::failed(why))).await);
+            }
+            Some(Report::Stopped { interactive, .. }) => self.stop_too(interactive),
+            Some(Report::Ending { cause, kill_in }) => self.say_ending(cause, kill_in),
+            Some(Report::LeftBehind { count }) => self.say_left_behind(count),
+            Some(Report::Ended(ended)) => return Some(self.ended(ended)),
+            None => return Some(self.without_guardian().await),
+        }
+        None
+    }
+
+    /// The guardian has died, or does not do its work: this process does it.
+    async fn without_guardian(&mut self) -> End {
+        let why = format!("the guardian of {} was killed or stopped", self.args.command[0].display());
+        self.end_all(End::Lost { why, stuck: 0 }).await
+    }
+
+    fn say_left_behind(&self, count: u32) {
+        let (command, name) = (self.args.command[0].display(), self.guard.name());
+        let them = if count == 1 { "1 process" } else { &format!("{count} processes") };
+        say(format!(
+            "quorate lock: {command} has ended and left {them} behind, to be ended before {name} is released \
+             (--leave-behind lets them be)"
+        ));
+    }
+
+    fn ended(&self, ended: Ended) -> End {
+        match (ended.cause, ended.status) {
+            (None, Some(status)) => End::Command(status),
+            (cause, _) => End::Lost { why: self.why(cause), stuck: ended.stuck },
+        }
+    }
+
+    fn why(&self, cause: Option<Cause>) -> String {
+        let stopped = span(self.guard.session().ttl().unwrap_or_default()).as_millis() / 4;
+        let gap = self.gap_at(self.clock.now());
+        match (&self.loss, cause) {
+            (Some(loss), Some(Cause::Ordered | Cause::Lost)) => loss.why.clone(),
+            _ if gap.as_millis() > stopped => {
+                format!("this process was stopped for {gap} and could not renew its lease")
+            }
+            _ => "the service was silent, and the deadline came near".into(),
+        }
+    }
+
+    fn say_ending(&self, cause: Cause, kill_in: Span) {
+        let command = self.args.command[0].display();
+        let why = self.why(Some(cause));
+        let name = self.guard.name();
+        say(match kill_in {
+            Span::ZERO => format!("quorate lock: {name} is lost: {why}; {command} is killed"),
+            _ => format!(
+                "quorate lock: {name} is lost: {why}; {command} is told to end (SIGTERM), and is killed in {kill_in}"
+            ),
+        });
+    }
+
+    /// The command was stopped by its terminal, or since this process was asked to: then this process stops too, as a
+    /// shell expects of a job. Its lease runs on meanwhile.
+    fn stop_too(&mut self, interactive: bool) {
+        let told = std::mem::take(&mut self.told_to_stop);
+        let who = match (interactive, told) {
+            (true, _) => Who::Job,
+            (false, true) => Who::Me,
+            (false, false) => return,
+        };
+        let left = span(self.guard.remaining());
+        say(format!(
+            "quorate lock: stopped, with {}; unless it goes on within {left}, {} is lost and {0} is ended",
+            self.args.command[0].display(),
+            self.guard.name(),
+        ));
+        if !signals::stop(who) {
+            self.guardian.let_run();
+        }
+    }
+
+    /// Ends everything that was started. Adds to a loss how many cannot be ended.
+    async fn end_all(&mut self, end: End) -> End {
+        let left = self.guardian.end_all().await;
+        match end {
+            End::Lost { why, .. } => End::Lost { why, stuck: left },
+            other => other,
+        }
+    }
+}
+
+/// Until when the lock may be acted on. The clock is read first, so it is never later than it is.
+fn deadline(now: Mono, guard: &LockGuard) -> Mono {
+    let remaining = u64::try_from(guard.remaining().as_micros()).unwrap_or(u64::MAX);
+    Mono(now.0.saturating_add(remaining))
+}
+
+fn span(time: Duration) -> Span {
+    Span::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
