@@ -9,9 +9,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure()
-        .bytes(".")
-        .btree_map(".")
-        .compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(descriptors)?;
     Ok(())
 }

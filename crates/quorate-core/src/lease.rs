@@ -249,8 +249,8 @@ impl LeaseKeeper {
     }
 
     /// This node was away for so long without noticing, paused or starved: it could not hear anybody then, so that
-    /// time counts against nobody (RULES R8). Time in which it listened counts, so a dead client's lease ends
-    /// however often this happens.
+    /// time counts against nobody (RULES R8), and tasks wait it out too. Time in which it listened counts, so a dead
+    /// client's lease ends however often this happens.
     pub fn absent(&mut self, away: Span) {
         let ends = core::mem::take(&mut self.ends);
         self.ends = ends.into_iter().map(|(end, session)| (end + away, session)).collect();
@@ -258,6 +258,10 @@ impl LeaseKeeper {
             if let Some(kept) = self.kept.get_mut(session) {
                 kept.end = *end;
             }
+        }
+        let task_ends = core::mem::take(&mut self.task_ends);
+        for (end, task) in task_ends {
+            self.arm(task, end + away);
         }
     }
 

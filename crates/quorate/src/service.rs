@@ -312,8 +312,9 @@ impl proto::sessions_server::Sessions for SessionsService {
             .take_while(|frame| ready(frame.is_some()))
             .filter_map(ready);
         let stopping = Arc::clone(&self.stopping);
-        let stopping =
-            move || stopping.load(Ordering::Acquire) || given_up.as_ref().is_some_and(|given_up| given_up.0());
+        let stopping = move || {
+            stopping.load(Ordering::Acquire) || given_up.as_ref().is_some_and(|given_up| given_up.0())
+        };
         tokio::spawn(drive(Arc::clone(&self.authority), inbound.boxed(), outbound, stopping));
         let frames = ReceiverStream::new(frames).map(|frame| Ok(wire::to_server_frame(frame)));
         Ok(Response::new(frames.boxed()))

@@ -1,7 +1,7 @@
 //! The lease keeper: the rules of time, with a clock that the test holds in its hand.
 
 use crate::log::{Log, TTL};
-use quorate_core::id::{Reign, Secret, SessionId};
+use quorate_core::id::{Reign, Secret, SessionId, TaskId};
 use quorate_core::lease::{LeaseKeeper, RHO_PERCENT, Renewal, act_for, beat, kept_for};
 use quorate_core::state_machine::*;
 use quorate_core::time::{Mono, Span};
@@ -257,4 +257,16 @@ fn r8_a_proposed_end_stays_proposed_over_a_pause() {
     reigning.keeper.absent(TTL);
     reigning.pass(TTL.as_millis() * 2);
     assert!(reigning.keeper.due(reigning.now).is_empty(), "it was proposed already");
+}
+
+#[test]
+fn r8_a_task_waits_a_pause_out() {
+    let mut reigning = Reigning::new();
+    let arm = Event::Arm { task: TaskId(1), after: TTL };
+    reigning.keeper.observe(reigning.now, &arm);
+    reigning.pass(TTL.as_millis() * 2);
+    reigning.keeper.absent(Span::from_millis(TTL.as_millis() * 2));
+    assert!(reigning.keeper.due(reigning.now).is_empty(), "it has as long to wait as before");
+    reigning.pass(TTL.as_millis());
+    assert_eq!(reigning.keeper.due(reigning.now).len(), 1);
 }

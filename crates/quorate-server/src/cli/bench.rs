@@ -239,10 +239,10 @@ async fn take_turns(lock: Lock, hold: Duration, tally: Arc<Tally>) {
             tally.releasing(Instant::now());
             guard.release().await
         };
-        if let Err(error) = turn.await {
-            if failed(&error, &tally).await {
-                return;
-            }
+        if let Err(error) = turn.await
+            && failed(&error, &tally).await
+        {
+            return;
         }
     }
 }

@@ -330,10 +330,11 @@ impl<'a> Watch<'a> {
         } else {
             self.family.count()
         };
-        if let Some(terminal) = &self.terminal {
-            if terminal.take_back(self.command) && self.cause.is_some() {
-                terminal.restore();
-            }
+        if let Some(terminal) = &self.terminal
+            && terminal.take_back(self.command)
+            && self.cause.is_some()
+        {
+            terminal.restore();
         }
         self.report(&Report::Ended(Ended { status: self.status, cause: self.cause, stuck }));
         if !self.holder_lives {

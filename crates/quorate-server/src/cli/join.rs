@@ -119,7 +119,7 @@ Examples:
 
 enum Finish {
     Asked,
-    Over(Advisory),
+    Over(Box<Advisory>),
 }
 
 /// Joins and says what it is told.
@@ -148,7 +148,7 @@ async fn member(args: JoinArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global.json);
     let told = tell(&mut group, &mut out, &mut asked).await;
     match told {
-        Ok(Finish::Over(last)) => Err(over(last)),
+        Ok(Finish::Over(last)) => Err(over(*last)),
         Ok(Finish::Asked) => leave(&mut group, &session, &mut out, &mut asked).await,
         Err(failure) => {
             // Nobody reads the lines any more, so nobody should count on this member.
@@ -207,7 +207,7 @@ async fn tell(group: &mut Group, out: &mut Out, asked: &mut Asked) -> Result<Fin
         }
         if matches!(advisory.event, Event::Left | Event::Closed) {
             out.write(&advisory)?;
-            return Ok(Finish::Over(advisory));
+            return Ok(Finish::Over(Box::new(advisory)));
         }
         next = tell_one(group, out, advisory)?;
     }

@@ -77,9 +77,9 @@ impl Hub {
 }
 
 fn tell(ears: &mut BTreeMap<SessionId, Ear>, session: SessionId, event: &Arc<Event>) {
-    if let Some(ear) = ears.get(&session) {
-        if ear.sender.send(Arc::clone(event)).is_err() {
-            ears.remove(&session);
-        }
+    if let Some(ear) = ears.get(&session)
+        && ear.sender.send(Arc::clone(event)).is_err()
+    {
+        ears.remove(&session);
     }
 }

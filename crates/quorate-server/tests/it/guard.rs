@@ -524,7 +524,8 @@ fn r34_a_state_that_is_lost_copied_or_damaged_runs_nothing() {
     let place = Place::new();
     assert_eq!(output(&mut place.run(&[], "orders", 42, "true")).0, 0);
     let whole = fs::read(place.state()).expect("it is there");
-    let cases: [(&str, &dyn Fn(&Path), &str); 3] = [
+    type Harm<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Harm<'_>, &str); 3] = [
         ("lost", &|state| fs::remove_file(state).expect("it is there"), "is missing, although"),
         ("damaged", &|state| fs::write(state, &whole[..99]).expect("written"), "is damaged"),
         (

@@ -214,7 +214,7 @@ impl<'a> Watched<'a> {
         }
     }
 
-    fn is_over(self) {
+    fn over(self) {
         self.desk.history.granted(self.grant);
     }
 }
@@ -239,7 +239,7 @@ async fn locker(desk: Arc<Desk>, name: String) {
                 a_while(1_500).await;
             }
             watched.look(guard.token());
-            watched.is_over();
+            watched.over();
             let invoked = now_us();
             let released = guard.release().await;
             desk.call(&name, Asked::Release, lock, invoked, released.as_ref().map(drop));
@@ -325,7 +325,7 @@ async fn member(desk: Arc<Desk>, name: String, group: &'static str, seats: u32) 
             }
         }
         if let Some(watched) = watched {
-            watched.is_over();
+            watched.over();
         }
         let invoked = now_us();
         let left = joined.leave().await;
@@ -347,7 +347,7 @@ async fn visitor(desk: Arc<Desk>, name: String) {
                 let mut watched = Watched::lock(&desk, &name, invoked, guard);
                 a_while(2_000).await;
                 watched.look(guard.token());
-                watched.is_over();
+                watched.over();
             }
             Err(error) => desk.history.fault(format!("{name}: {error}")),
         }
@@ -371,6 +371,6 @@ async fn holder(desk: Arc<Desk>, name: String) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     watched.look(guard.token());
-    watched.is_over();
+    watched.over();
     end(&desk, &session, &name).await;
 }
