@@ -12,6 +12,19 @@ const CLIENTS: usize = 5;
 const TTL: Duration = Duration::from_millis(250);
 const RUN: Duration = Duration::from_secs(5);
 
+/// Fewer changes of hands would test little.
+const LOCK_GRANTS: u32 = 10;
+const GROUP_GRANTS: u32 = 3;
+
+/// How much longer a starved machine may take to bring about what the test is about.
+const LONGER: Duration = Duration::from_secs(60);
+
+/// Whether the network is still to be broken: for a while, and until so many grants have been seen.
+fn goes_on(history: &Mutex<History>, end: Instant, grants: u32) -> bool {
+    let now = Instant::now();
+    now < end || (now < end + LONGER && history.lock().unwrap().grants <= grants)
+}
+
 /// What happened to the resource: who acted, in the order in which they really did.
 #[derive(Default)]
 struct History {
@@ -43,7 +56,7 @@ async fn hold(history: &Mutex<History>, guard: LockGuard, rng: &mut StdRng) {
 
 async fn take_turns(session: Session, history: Arc<Mutex<History>>, mut rng: StdRng, end: Instant) {
     let lock = session.lock("orders").unwrap();
-    while Instant::now() < end {
+    while goes_on(&history, end, LOCK_GRANTS) {
         let limit = Duration::from_millis(rng.random_range(5..400));
         match lock.acquire_timeout(limit).await {
             Ok(guard) => hold(&history, guard, &mut rng).await,
@@ -55,8 +68,8 @@ async fn take_turns(session: Session, history: Arc<Mutex<History>>, mut rng: Std
     }
 }
 
-async fn break_the_network(cables: &[Cable], mut rng: StdRng, end: Instant) {
-    while Instant::now() < end {
+async fn break_the_network(cables: &[Cable], mut rng: StdRng, goes_on: impl Fn() -> bool) {
+    while goes_on() {
         let cable = &cables[rng.random_range(0..cables.len())];
         match rng.random_range(0..6) {
             0 | 1 => cable.cut(),
@@ -87,11 +100,11 @@ async fn a_smaller_token_never_acts_after_a_greater_one_and_all_is_well_when_the
         cables.push(cable);
         sessions.push(session);
     }
-    break_the_network(&cables, rng(&mut seed), end).await;
+    break_the_network(&cables, rng(&mut seed), || goes_on(&history, end, LOCK_GRANTS)).await;
     for turn in turns {
         crate::soon(turn).await.unwrap();
     }
-    assert!(history.lock().unwrap().grants > 10, "the lock went round");
+    assert!(history.lock().unwrap().grants > LOCK_GRANTS, "the lock went round");
     // Healed: each gets the lock again, and each place that was given up is gone.
     for session in &sessions {
         let acquired = async {
@@ -125,7 +138,7 @@ async fn members_of_a_group_act_one_after_the_other() {
         let history = Arc::clone(&history);
         members.push(tokio::spawn(async move {
             let mut told: Option<i64> = None;
-            while Instant::now() < end {
+            while goes_on(&history, end, GROUP_GRANTS) {
                 let next = tokio::time::timeout(Duration::from_millis(3), group.next()).await;
                 if let Ok(Some(advisory)) = next {
                     assert_eq!(advisory.previous, told, "{advisory:?}");
@@ -138,12 +151,12 @@ async fn members_of_a_group_act_one_after_the_other() {
         }));
         cables.push(cable);
     }
-    break_the_network(&cables, rng(&mut seed), end).await;
+    break_the_network(&cables, rng(&mut seed), || goes_on(&history, end, GROUP_GRANTS)).await;
     let mut groups = Vec::new();
     for member in members {
         groups.push(crate::soon(member).await.unwrap());
     }
-    assert!(history.lock().unwrap().grants > 3, "the seat moved");
+    assert!(history.lock().unwrap().grants > GROUP_GRANTS, "the seat moved");
     let all_back = |machine: &quorate_core::state_machine::StateMachine| {
         machine.group_list(None, 1).first().is_some_and(|group| group.members == CLIENTS as u64)
     };
