@@ -4,6 +4,7 @@
 //! So the last line on standard error is `quorate: REASON` exactly when the code is Quorate's own.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The table that `--help` shows.
@@ -91,7 +92,8 @@ impl Failure {
     /// Prints the last line and gives the exit code.
     pub fn report(&self) -> ExitCode {
         if !self.reason.is_empty() {
-            eprintln!("quorate: {}", self.reason);
+            // That nobody reads it changes nothing about the code.
+            let _ = writeln!(std::io::stderr(), "quorate: {}", self.reason);
         }
         ExitCode::from(self.code.number())
     }

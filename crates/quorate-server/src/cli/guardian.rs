@@ -28,7 +28,7 @@ pub(super) use plan::Cause;
 use super::exit::{Failure, Outcome};
 use channel::{Inbox, Mail, Order};
 use clap::{Args, Subcommand};
-use family::Family;
+use family::{Family, reap};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as Masked};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use plan::{Act, Plan};
@@ -325,10 +325,10 @@ impl<'a> Watch<'a> {
     }
 
     fn ended(self) -> io::Result<ExitCode> {
-        let stuck = if self.plan.is_acting() || !self.plan.is_stuck(self.clock.now()) {
-            0
-        } else {
-            self.family.count()
+        let stuck = match self.plan.is_stuck(self.clock.now()) && reap() {
+            // At least the one that the kernel knows of, where `/proc` does not show it.
+            true => self.family.count().max(1),
+            false => 0,
         };
         if let Some(terminal) = &self.terminal
             && terminal.take_back(self.command)

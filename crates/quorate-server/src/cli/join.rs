@@ -74,10 +74,11 @@ enum OnDisconnectArg {
 
 const LONG_HELP: &str = "\
 Lines:
-  A member acts while it has a token: from a line with a token until the next line without one. Ordinal -1: it is
-  cut off and must not act. It joins again by itself, at the tail if its session had ended.
-  With --json each line is an object: time, group, event, form, name, view, ordinal, previous, role, token,
-  holder_token, reason, evidence, remaining_ms, and members (form total) or changed (other forms).
+  A member acts while it has a token: from a line with a token until the next line without one.
+  Ordinal -1: it is cut off and must not act. It joins again by itself, at the tail if its session
+  had ended. Times are UTC. With --json each line is an object with the fields time, group, event,
+  form, name, view, ordinal, previous, role, token, holder_token, reason, evidence, remaining_ms,
+  and members (in the form total) or changed (in the others).
 
 Events:
   joined        this member is in the group; everybody in it is listed
@@ -94,24 +95,25 @@ Events:
 
 Reasons:
   what the service decided, about this member or another:
-    join, leave, expired, disconnect, closed, described, renewed, draining, transferred, not_stopped, rested,
-    returned, grace_over, seats, deleted, deadlock, stalled, progress, tripped
+    join, leave, expired, disconnect, closed, described, renewed, draining, transferred,
+    not_stopped, rested, returned, grace_over, seats, deleted, deadlock, stalled, progress, tripped
   what this member noticed by itself:
     deadline_passed, service_silent, connection_lost, changes_missed, session_lost, refused
 
 The end:
-  SIGINT, SIGTERM and SIGHUP make it leave, which passes a seat on at once; the exit code is then 0. So does a
-  reader of the lines that has gone (141). A member that is killed keeps its place until its lease ends.
+  SIGINT, SIGTERM and SIGHUP make it leave, which passes a seat on at once; the exit code is 0.
+  If nobody reads the lines any more it leaves too (141). A member that is killed keeps its place
+  until its lease ends. While the service is away it tries on.
 
 Exit codes:
   0      left
   1      the service refuses: another policy or face is in use, or a limit is reached
   2      the command line is wrong, or the lease is shorter than the service can keep
   69     it left, but no service could be told: its place ends with its lease
-  75     the session was closed by an operator
+  75     an operator closed the session or deleted the group
   128+n  ended by signal n before it had joined
 
-What a group does in detail (numbering, order, rejoin and more) is stated with `quorate group create`.
+How a group works in detail (numbering, order, rejoin) is stated with `quorate group create`.
 
 Examples:
   quorate join payments --name eu-1 --ttl 2s
@@ -137,50 +139,68 @@ pub(super) fn run(args: JoinArgs, global: &Global) -> Outcome {
 
 async fn member(args: JoinArgs, global: &Global) -> Outcome {
     let mut asked = Asked::listen(&LEAVE)?;
-    let joined = tokio::select! {
-        joined = join(&args, global) => joined?,
-        signal = asked.next() => {
-            let code = Code::Signal(u8::try_from(signal).unwrap_or(0));
-            return Err(Failure::new(code, format!("ended by signal {signal} before it had joined {}", args.group)));
-        }
+    let session = tokio::select! {
+        session = open(&args, global) => session?,
+        signal = asked.next() => return Err(interrupted(signal, &args)),
     };
-    let (session, mut group) = joined;
+    let joined = tokio::select! {
+        joined = join(&args, &session) => joined,
+        signal = asked.next() => Err(interrupted(signal, &args)),
+    };
+    let ended = match joined {
+        Ok(group) => take_part(group, global, &mut asked).await,
+        Err(failure) => Err(failure),
+    };
+    // Otherwise its lease ends by itself.
+    let _ = tokio::time::timeout(LEAVE_SOON, session.end()).await;
+    ended
+}
+
+fn interrupted(signal: i32, args: &JoinArgs) -> Failure {
+    let code = Code::Signal(u8::try_from(signal).unwrap_or(0));
+    Failure::new(code, format!("ended by signal {signal} before it had joined {}", args.group))
+}
+
+/// Says what the member is told, until it leaves or has to.
+async fn take_part(mut group: Group, global: &Global, asked: &mut Asked) -> Outcome {
     let mut out = Out::new(global.json);
-    let told = tell(&mut group, &mut out, &mut asked).await;
-    match told {
+    match tell(&mut group, &mut out, asked).await {
         Ok(Finish::Over(last)) => Err(over(*last)),
-        Ok(Finish::Asked) => leave(&mut group, &session, &mut out, &mut asked).await,
+        Ok(Finish::Asked) => leave(&mut group, &mut out, asked).await,
         Err(failure) => {
             // Nobody reads the lines any more, so nobody should count on this member.
-            let _ = leave(&mut group, &session, &mut Out::nowhere(), &mut asked).await;
+            let _ = leave(&mut group, &mut Out::nowhere(), asked).await;
             Err(failure)
         }
     }
 }
 
-/// Tries until the service has taken this member in.
-async fn join(args: &JoinArgs, global: &Global) -> Result<(Session, Group), Failure> {
+/// Tries until there is a service.
+async fn open(args: &JoinArgs, global: &Global) -> Result<Session, Failure> {
     let client =
         Client::builder(global.server.to_string()).open_timeout(PATIENCE).build().map_err(failure)?;
     let mut said = None;
-    let session = loop {
+    loop {
         match client.session(args.session_options()).await {
-            Ok(session) => break session,
             Err(Error::Unreachable { addresses, why, .. }) => {
                 if said.as_ref() != Some(&why) {
                     say(format!("quorate join: no service answers at {addresses} ({why}); trying on"));
                     said = Some(why);
                 }
             }
-            Err(error) => return Err(failure(error)),
+            session => return session.map_err(failure),
         }
-    };
+    }
+}
+
+/// Tries until the service has taken this member in.
+async fn join(args: &JoinArgs, session: &Session) -> Result<Group, Failure> {
     loop {
         match session.join(&*args.group, args.join_options()).await {
-            Ok(group) => return Ok((session, group)),
-            Err(error @ Error::WaitLost { .. }) => say(format!("quorate join: {error}; trying on")),
-            Err(error @ Error::SessionLost { .. }) => say(format!("quorate join: {error}; trying on")),
-            Err(error) => return Err(failure(error)),
+            Err(error @ (Error::WaitLost { .. } | Error::SessionLost { .. })) => {
+                say(format!("quorate join: {error}; trying on"));
+            }
+            group => return group.map_err(failure),
         }
     }
 }
@@ -228,7 +248,7 @@ fn tell_one(group: &mut Group, out: &mut Out, advisory: Advisory) -> Result<Opti
 }
 
 /// Leaves, and says so. A second signal ends it without an answer.
-async fn leave(group: &mut Group, session: &Session, out: &mut Out, asked: &mut Asked) -> Outcome {
+async fn leave(group: &mut Group, out: &mut Out, asked: &mut Asked) -> Outcome {
     let name = group.name().clone();
     let slow = async {
         tokio::time::sleep(LEAVE_SOON).await;
@@ -253,16 +273,14 @@ async fn leave(group: &mut Group, session: &Session, out: &mut Out, asked: &mut 
             break;
         }
     }
-    // The place is given up; the rest of the session ends by itself.
-    let _ = tokio::time::timeout(LEAVE_SOON, session.end()).await;
     Ok(ExitCode::SUCCESS)
 }
 
 /// How it ends when nobody asked it to.
 fn over(last: Advisory) -> Failure {
     let code = match last.reason {
-        Reason::Closed => Code::AuthorityLost,
-        _ => Code::Failed,
+        Reason::Refused => Code::Failed,
+        _ => Code::AuthorityLost,
     };
     Failure::new(code, format!("{} is over for {}: {}", last.group, last.name, last.evidence))
 }

@@ -62,40 +62,42 @@ pub struct LockArgs {
 const LONG_HELP: &str = "\
 Environment of COMMAND:
   QUORATE_GROUP     the lock's name
-  QUORATE_TOKEN     the token of this grant: a number that only grows, for `quorate guard run` and for
-                    every resource that can refuse an older one
+  QUORATE_TOKEN     the token of this grant, a number that only grows: for `quorate guard run`, and
+                    for every resource that can refuse an older one
   QUORATE_ORDINAL   1: the first in the queue
   QUORATE_SEAT      the number of the seat, which is 0
   QUORATE_CLUSTER   the cluster that gave the token, 32 hexadecimal digits
   QUORATE_SERVER    where the service is
 
 When the authority is lost:
-  The service is silent, this process is stopped, or an operator closes the session. At deadline - grace COMMAND
-  and everything that it started get SIGTERM, and shortly before the deadline SIGKILL. A guardian process of its
-  own does that, so it also happens if this process is stopped or killed; in the latter case at once.
+  The service is silent, this process is stopped, or an operator closes the session. At deadline
+  minus grace COMMAND and everything that it started get SIGTERM, and shortly before the deadline
+  SIGKILL. A guardian process of its own does that, so it also happens if this process is stopped;
+  and at once if it is killed.
 
 Exit codes:
   COMMAND's own, and
+  1      something else failed, such as a COMMAND that cannot be run
   2      the command line is wrong, or the lease is shorter than the service can keep
   69     no service can be reached; COMMAND was not run
   73     not granted; COMMAND was not run
   75     the authority was lost; COMMAND was ended
   128+n  COMMAND was ended by signal n, or this process while it waited
-  1      anything else, such as a COMMAND that cannot be run
   If the code is not COMMAND's own, the last line on standard error is `quorate: REASON`.
 
 What no wrapper can stop:
-  - a process in uninterruptible sleep (a hanging disk or network file system) ends when the sleep does
-  - a process of another user (sudo, set-user-ID programs) cannot be signalled by an ordinary user
-  - what COMMAND asks somebody else to start (a service manager, a container engine, cron, ssh) is not its child
-  - if this process and its guardian are both stopped or both killed, only COMMAND itself is ended for certain,
-    and only if they are killed
+  - a process in uninterruptible sleep (a hanging disk or network file system) ends when that does
+  - a process of another user (sudo, set-user-ID programs) ignores an ordinary user's signals
+  - what COMMAND asks somebody else to start (a service manager, a container engine, cron, ssh) is
+    not its child
+  - if this process and its guardian are both stopped, nobody acts until one goes on; if both are
+    killed at once, only COMMAND itself is ended, not what it started
   - a pause of the whole virtual machine stops every clock in it
-  Against the writes of those the resource must refuse the older token: see `quorate guard --help`.
+  Against late writes the resource must refuse the older token: see `quorate guard --help`.
 
 Examples:
   quorate lock reports/nightly -- ./report.sh
-  quorate lock --try backup -- ./backup.sh            only one machine does it
+  quorate lock --try backup -- ./backup.sh       only one machine does it
   quorate lock --wait 30s orders -- quorate guard run --state orders.guard orders -- ./append.sh";
 
 /// Runs the command under the lock.

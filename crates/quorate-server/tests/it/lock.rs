@@ -626,6 +626,39 @@ fn the_help_says_what_no_wrapper_can_stop() {
     {
         assert!(help.contains(part), "{part} in {help}");
     }
-    let longest = help.lines().map(|line| line.chars().count()).max();
-    assert!(longest <= Some(115), "{longest:?} columns");
+    for command in ["lock", "join"] {
+        let help = run(quorate().args([command, "--help"])).ok().stdout;
+        // A line that had to be wrapped goes on without its indent.
+        let wrapped = help.lines().find(|line| line.starts_with(|c: char| c.is_lowercase()));
+        assert_eq!(wrapped.filter(|line| !line.starts_with("quorate")), None, "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+}
+
+/// Whoever started this process made it ignore SIGCHLD and SIGHUP, and blocked a signal.
+#[test]
+fn a_command_inherits_what_is_ignored_and_children_are_waited_for_all_the_same() {
+    let place = Place::new();
+    let wrapped =
+        "trap '' HUP CHLD; exec \"$Q\" lock orders -- sh -c 'grep SigIgn /proc/self/status; (exit 9)'";
+    let mut command = Command::new("sh");
+    command.args(["-c", wrapped]).env("Q", env!("CARGO_BIN_EXE_quorate"));
+    let ran = run(command.env("QUORATE_SERVER", place.server.address.to_string()).stdin(Stdio::null()));
+    let ignored = ran.stdout.trim().rsplit('\t').next().and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    assert_eq!((ran.code, ignored.map(|mask| mask & 1)), (Some(9), Some(1)), "{ran:?}");
+}
+
+/// A wait that nobody reads about is a wait all the same, and the code is what it would be.
+#[test]
+fn closed_standard_error_changes_no_code() {
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let script = "(setsid sh -c '. ./shell; beat far' &) ; while ! [ -s far ]; do sleep 0.01; done; exit 4";
+    let mut child =
+        place.lock(&[], script).stderr(writer.try_clone().expect("it is open")).spawn().expect("it starts");
+    assert_eq!(wait(&mut child).code(), Some(4));
+    let mut child =
+        place.server.quorate().args(["lock", "orders", "--", "./none"]).stderr(writer).spawn().unwrap();
+    assert_eq!(wait(&mut child).code(), Some(1));
 }

@@ -69,7 +69,7 @@ impl Guardian {
         let mut guardian = Command::new(own_program()?);
         guardian
             .arg0("quorate")
-            .args(["guardian", "watch", "--lock", start.lock])
+            .args(["guardian", "watch", &format!("--lock={}", start.lock)])
             .args(["--grace-ms", &start.grace.as_millis().to_string()])
             .args(start.leave_behind.then_some("--leave-behind"))
             .arg("--")

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 const LEAD_MIN_MS: u64 = 20;
 const LEAD_MAX_MS: u64 = 250;
 
-/// How often SIGKILL is sent again while somebody is left.
-const AGAIN_MS: u64 = 5;
+/// How soon SIGKILL is sent again while somebody is left: at first, and at last. Each look doubles the pause.
+const AGAIN_MIN_MS: u64 = 5;
+const AGAIN_MAX_MS: u64 = 80;
 
 /// How long after the deadline it is said that somebody cannot be ended.
 const STUCK_MS: u64 = 1_000;
@@ -46,7 +47,7 @@ pub(crate) enum Act {
 enum Stage {
     Acting,
     Ending { kill_at: Mono },
-    Killing { again_at: Mono },
+    Killing { again_at: Mono, pause: Span },
 }
 
 /// The plan of one command.
@@ -108,7 +109,12 @@ impl Plan {
 
     /// Ends it now, without grace.
     pub(crate) fn kill(&mut self, now: Mono) -> Act {
-        self.stage = Stage::Killing { again_at: now + Span::from_millis(AGAIN_MS) };
+        let pause = match self.stage {
+            Stage::Killing { pause, .. } => (pause.as_millis() * 2).min(AGAIN_MAX_MS),
+            _ => AGAIN_MIN_MS,
+        };
+        let pause = Span::from_millis(pause);
+        self.stage = Stage::Killing { again_at: now + pause, pause };
         Act::Kill
     }
 
@@ -121,7 +127,7 @@ impl Plan {
                 Act::Terminate
             }
             Stage::Ending { kill_at } if now >= kill_at => self.kill(now),
-            Stage::Killing { again_at } if now >= again_at => self.kill(now),
+            Stage::Killing { again_at, .. } if now >= again_at => self.kill(now),
             _ => Act::Wait,
         }
     }
@@ -131,7 +137,7 @@ impl Plan {
         match self.stage {
             Stage::Acting => self.terminate_at(),
             Stage::Ending { kill_at } => kill_at,
-            Stage::Killing { again_at } => again_at,
+            Stage::Killing { again_at, .. } => again_at,
         }
     }
 
@@ -160,6 +166,7 @@ mod tests {
         assert_eq!(plan.next(), at(1_900));
         assert_eq!(plan.due(at(1_900)), Act::Kill);
         assert_eq!((plan.due(at(1_904)), plan.due(at(1_905))), (Act::Wait, Act::Kill));
+        assert_eq!((plan.due(at(1_914)), plan.due(at(1_915))), (Act::Wait, Act::Kill));
         assert!(!plan.is_stuck(at(2_999)) && plan.is_stuck(at(3_000)));
     }
 

@@ -8,6 +8,7 @@ use crate::cli::guardian::{Cause, Ended, Guardian, Report, Start, Status};
 use quorate::clock::Clock;
 use quorate::{LockGuard, Loss, LossCause};
 use quorate_core::time::{Mono, Span};
+use rustix::process::Signal;
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -41,6 +42,7 @@ struct Held<'a> {
     loss: Option<Loss>,
     overdue: bool,
     told_to_stop: bool,
+    hung_up: bool,
 }
 
 /// Runs the command under the guard, and does not return before it has ended.
@@ -111,8 +113,20 @@ impl<'a> Held<'a> {
         let every = session.ttl().unwrap_or_default() / TICKS_PER_LEASE;
         let mut tick = tokio::time::interval(every.clamp(TICK_MIN, TICK_MAX));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (gap, loss, overdue, told_to_stop) = (Span::ZERO, None, false, false);
-        Ok(Self { args, guard, guardian, clock, tick, looked: now, gap, loss, overdue, told_to_stop })
+        let (gap, loss, overdue, told_to_stop, hung_up) = (Span::ZERO, None, false, false, false);
+        Ok(Self {
+            args,
+            guard,
+            guardian,
+            clock,
+            tick,
+            looked: now,
+            gap,
+            loss,
+            overdue,
+            told_to_stop,
+            hung_up,
+        })
     }
 
     /// Looks at the clock: tells a new deadline, and notices a guardian that did not do its work.
@@ -157,7 +171,7 @@ impl<'a> Held<'a> {
             // The command first: this process follows when it has stopped.
             Job::Stop => {
                 self.told_to_stop = true;
-                self.guardian.signal(rustix::process::Signal::TSTP.as_raw());
+                self.guardian.signal(Signal::TSTP.as_raw());
             }
             Job::GoOn => self.guardian.let_run(),
         }
@@ -170,7 +184,7 @@ impl<'a> Held<'a> {
             Some(Report::NotStarted { why }) => {
                 return Some(self.end_all(End::Failed(Failure::failed(why))).await);
             }
-            Some(Report::Stopped { interactive, .. }) => self.stop_too(interactive),
+            Some(Report::Stopped { signal, interactive }) => self.stop_too(signal, interactive),
             Some(Report::Ending { cause, kill_in }) => self.say_ending(cause, kill_in),
             Some(Report::LeftBehind { count }) => self.say_left_behind(count),
             Some(Report::Ended(ended)) => return Some(self.ended(ended)),
@@ -227,22 +241,35 @@ impl<'a> Held<'a> {
 
     /// The command was stopped by its terminal, or since this process was asked to: then this process stops too, as a
     /// shell expects of a job. Its lease runs on meanwhile.
-    fn stop_too(&mut self, interactive: bool) {
+    fn stop_too(&mut self, signal: i32, interactive: bool) {
         let told = std::mem::take(&mut self.told_to_stop);
         let who = match (interactive, told) {
             (true, _) => Who::Job,
             (false, true) => Who::Me,
             (false, false) => return,
         };
+        if signals::is_orphaned() {
+            return self.go_on_alone(signal);
+        }
         let left = span(self.guard.remaining());
         say(format!(
             "quorate lock: stopped, with {}; unless it goes on within {left}, {} is lost and {0} is ended",
             self.args.command[0].display(),
             self.guard.name(),
         ));
-        if !signals::stop(who) {
-            self.guardian.let_run();
+        signals::stop(who);
+    }
+
+    /// There is no shell that could continue a job. One that only waits for a terminal, which it will not get, hears
+    /// that the terminal is gone, as the kernel would tell it; once, since it may not listen.
+    fn go_on_alone(&mut self, signal: i32) {
+        let key = signal == Signal::TSTP.as_raw();
+        if !key && !std::mem::replace(&mut self.hung_up, true) {
+            self.guardian.signal(Signal::HUP.as_raw());
+        } else if !key {
+            return;
         }
+        self.guardian.let_run();
     }
 
     /// Ends everything that was started. Adds to a loss how many cannot be ended.

@@ -86,21 +86,18 @@ pub(super) enum Who {
     Job,
 }
 
-/// Stops, until somebody continues it. False if nobody would: its shell, if it had one, is gone.
-pub(super) fn stop(who: Who) -> bool {
-    if is_orphaned() {
-        return false;
-    }
-    let stopped = match who {
+/// Stops, until somebody continues it.
+pub(super) fn stop(who: Who) {
+    // One may always signal oneself and one's own group.
+    let _ = match who {
         Who::Me => kill_process(getpid(), Signal::STOP),
         Who::Job => kill_current_process_group(Signal::STOP),
     };
-    stopped.is_ok()
 }
 
-/// Whether no process of this session, outside of this process's group, is its parent: the kernel's own rule for
-/// who may be stopped by a terminal.
-fn is_orphaned() -> bool {
+/// Whether there is no shell that would continue this process: its parent is of its own group, or of another session.
+/// That is the kernel's rule for who may not be stopped by a terminal.
+pub(super) fn is_orphaned() -> bool {
     let parent = getppid();
     let same = |of: fn(Option<Pid>) -> rustix::io::Result<Pid>| of(parent).ok() == of(None).ok();
     parent.is_none() || same(getpgid) || !same(getsid)
