@@ -4,7 +4,7 @@
 
 use crate::disk::{Dice, FaultyDisk};
 use openraft_rt_sim::SimRuntime;
-use quorate_core::id::{ClusterId, NodeId, Secret, SessionId};
+use quorate_core::id::{ClusterId, NodeId, Reign, Secret, SessionId};
 use quorate_core::state_machine::{Command, Limits, OnDisconnect, Proposal, Reply, StateMachine};
 use quorate_core::time::{Span, Wall};
 use quorate_server::log::{
@@ -151,6 +151,12 @@ impl Cluster {
     }
 }
 
+/// A proposal that changes nothing and fills the log, so that it outgrows the last snapshot and is compacted.
+fn bulky() -> Proposal {
+    let remaining = vec![(SessionId(1), Span::from_secs(1)); 1_000];
+    proposal(Command::Checkpoint { reign: Reign(0), remaining })
+}
+
 /// What a history left behind, in a form that differs if anything did.
 fn digest(state: &StateMachine, nodes: &[Node], replies: &[Reply]) -> String {
     let metrics: Vec<_> = nodes.iter().map(Node::metrics).collect();
@@ -212,8 +218,8 @@ fn cluster_history(seed: u64) -> String {
         }
         let away = NodeId(2);
         cluster.node(2).shutdown().await;
-        for secret in 150..250 {
-            replies.push(cluster.propose(open(secret)).await);
+        for _ in 0..100 {
+            replies.push(cluster.propose(bulky()).await);
         }
         cluster.run(away, None).await;
         let state = cluster.converge().await;
