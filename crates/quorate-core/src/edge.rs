@@ -6,8 +6,10 @@
 //! Safety: no frame changes anything but through the log. Source: RULES R18, R21-R24.
 
 use crate::frame::{Bye, ClientFrame, Outcome, ServerFrame};
-use crate::id::{EntryId, Generation, Name, RequestId, SessionId};
-use crate::state_machine::{Change, Command, Event, OnDisconnect, Op, Opened, Refusal, Reply};
+use crate::id::{EntryId, Generation, Name, RequestId, SessionId, Version};
+use crate::state_machine::{
+    Change, Changed, Command, Event, Face, OnDisconnect, Op, Opened, Refusal, Reply, Total,
+};
 use crate::time::Span;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -28,7 +30,7 @@ pub struct Edge {
     phase: Phase,
     on_disconnect: OnDisconnect,
     under_way: usize,
-    places: BTreeMap<EntryId, Name>,
+    places: BTreeMap<EntryId, Told>,
     changes: VecDeque<Arc<Change>>,
     gaps: BTreeMap<Name, u64>,
 }
@@ -72,6 +74,19 @@ pub enum Input {
     Nothing,
     /// The client closed the connection.
     Hangup,
+}
+
+/// What an opening or the answer of a join has told of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Told {
+    group: Name,
+    version: Version,
+}
+
+impl Told {
+    fn by(total: &Total) -> Self {
+        Self { group: total.group.clone(), version: total.version }
+    }
 }
 
 /// What a proposal was made for.
@@ -194,7 +209,7 @@ impl Edge {
 
     fn listening(&mut self, opened: Opened) -> Vec<Effect> {
         for total in &opened.totals {
-            self.places.insert(total.entry, total.group.clone());
+            self.places.insert(total.entry, Told::by(total));
         }
         send(ServerFrame::Opened(opened))
     }
@@ -228,7 +243,10 @@ impl Edge {
     fn answer(&mut self, request: RequestId, reply: Reply) -> Vec<Effect> {
         self.under_way = self.under_way.saturating_sub(1);
         if let Reply::Joined(total) = &reply {
-            self.places.insert(total.entry, total.group.clone());
+            self.places.insert(total.entry, Told::by(total));
+            let mut changes = core::mem::take(&mut self.changes);
+            changes.retain(|change| !self.is_told(change));
+            self.changes = changes;
         }
         if matches!(reply, Reply::Refused(Refusal::StaleConnection { .. })) {
             return self.bye(Bye::TakenOver);
@@ -255,11 +273,21 @@ impl Edge {
             self.push(Arc::new(change.clone()));
         } else if own.contains(&session) {
             let changed: Vec<_> = change.changed.iter().filter(|c| c.session == session).cloned().collect();
-            if !changed.is_empty() {
-                self.push(Arc::new(Change { changed, ..change.clone() }));
+            let change = Change { changed, ..change.clone() };
+            if !change.changed.is_empty() && !self.is_told(&change) {
+                self.push(Arc::new(change));
             }
         }
         Vec::new()
+    }
+
+    /// Whether the answers of joins have told all of a change already. In a group it counts nevertheless, since
+    /// there a client looks for what is missing between two versions.
+    fn is_told(&self, change: &Change) -> bool {
+        let told = |changed: &Changed| {
+            self.places.get(&changed.entry).is_some_and(|told| change.version <= told.version)
+        };
+        change.face != Face::Group && change.changed.iter().all(told)
     }
 
     /// Queues a change; if the client lags too far behind, its group's changes become a gap.
@@ -290,7 +318,7 @@ impl Edge {
             return send(ServerFrame::Change(change));
         }
         let Some((group, missed)) = self.gaps.pop_first() else { return Vec::new() };
-        let places = self.places.iter().filter(|(_, name)| **name == group);
+        let places = self.places.iter().filter(|(_, told)| told.group == group);
         let mut effects: Vec<Effect> = places.map(|(entry, _)| Effect::Total(*entry)).collect();
         effects.insert(0, Effect::Send(ServerFrame::Gap { group, missed }));
         effects

@@ -59,6 +59,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting { key: "snapshot_every", range: "100 to 10000000 log entries", default: "10000" },
     Setting { key: "disk_reserve_bytes", range: "0 to 1099511627776", default: "33554432, which is 32 MiB" },
     Setting { key: "connections", range: "1 to 1000000", default: "10000" },
+    Setting { key: "threads", range: "1 to 256", default: "half the CPUs" },
     Setting { key: "log", range: "a filter like info or warn", default: "info,openraft=error" },
     Setting { key: "log_format", range: "auto, text or json", default: "auto" },
 ];
@@ -94,6 +95,9 @@ pub struct Config {
     pub disk_reserve_bytes: u64,
     /// How many connections are served at once; one more is told so and closed.
     pub connections: usize,
+    /// How many threads serve, beside the one that writes the log. More than there is work for slow it down, since
+    /// idle ones are woken to look for some; fewer than the connections need leave CPUs idle.
+    pub threads: usize,
     /// Which log lines are written.
     pub log: String,
     /// How they are written.
@@ -144,6 +148,9 @@ impl Config {
             connections: layers
                 .get("connections", |text| within(text, 1, 1_000_000))?
                 .map_or(10_000, |connections| connections as usize),
+            threads: layers
+                .get("threads", |text| within(text, 1, 256))?
+                .map_or_else(half_the_cpus, |threads| threads as usize),
             log: layers.get("log", filter)?.unwrap_or_else(|| "info,openraft=error".into()),
             log_format: layers.get("log_format", log_format)?.unwrap_or_default(),
         };
@@ -164,6 +171,11 @@ impl Config {
             _ => Ok(()),
         }
     }
+}
+
+/// The order of the log is the work of one thread, and that of its writer; the rest is the clients' own.
+fn half_the_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2))
 }
 
 /// Values with the places that they came from.

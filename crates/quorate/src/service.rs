@@ -6,17 +6,20 @@
 
 use crate::proto;
 use crate::wire;
-use futures::future::{BoxFuture, ready};
+use futures::future::{self, BoxFuture};
 use futures::stream::{BoxStream, FuturesUnordered};
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, ready};
 use quorate_core::edge::{Cause, Edge, Effect, Input};
 use quorate_core::frame::{Bye, ClientFrame, Outcome, ServerFrame};
 use quorate_core::id::{EntryId, Generation, SessionId};
 use quorate_core::state_machine::{Command, Event, Opened, Reply, Total};
 use quorate_core::time::Span;
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -61,7 +64,36 @@ pub type Events = mpsc::UnboundedReceiver<Arc<Event>>;
 /// kept, and bounded, by the edge.
 pub const FRAMES_AHEAD: usize = 32;
 
-type Pending = FuturesUnordered<BoxFuture<'static, Option<Input>>>;
+type Pending = FuturesUnordered<Under>;
+
+/// What is under way, and what comes of it.
+enum Under {
+    /// A proposal. The cause is there until it is applied.
+    Proposal(Option<Cause>, BoxFuture<'static, Result<Reply, NotApplied>>),
+    /// A keepalive and its number.
+    Renewal(u64, BoxFuture<'static, Option<Vec<EntryId>>>),
+}
+
+impl Future for Under {
+    type Output = Input;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Input> {
+        match &mut *self {
+            Self::Proposal(cause, applied) => {
+                let applied = ready!(applied.poll_unpin(context));
+                let cause = cause.take().expect("a future is not polled after its end");
+                Poll::Ready(match applied {
+                    Ok(reply) => Input::Applied(cause, reply),
+                    Err(not) => Input::NotApplied(cause, not.outcome, not.why),
+                })
+            }
+            Self::Renewal(seq, renewed) => {
+                let (seq, renewed) = (*seq, ready!(renewed.poll_unpin(context)));
+                Poll::Ready(renewed.map_or(Input::Nothing, |waiting| Input::Renewed { seq, waiting }))
+            }
+        }
+    }
+}
 
 /// Drives one connection until it ends: frames in, frames out.
 ///
@@ -74,17 +106,10 @@ pub async fn drive(
     outbound: mpsc::Sender<ServerFrame>,
     stopping: impl Fn() -> bool + Send,
 ) {
-    let mut connection = Connection {
-        edge: Edge::new(authority.ttl_floor()),
-        authority,
-        outbound,
-        pending: FuturesUnordered::new(),
-        events: None,
-        first: VecDeque::new(),
-    };
+    let mut connection = Connection::new(authority, outbound);
     let mut inbound = inbound.fuse();
     while !connection.edge.is_over() {
-        let input = match connection.next(&mut inbound).await {
+        let input = match poll_fn(|context| connection.poll_next(&mut inbound, context)).await {
             Next::Input(Input::Hangup) | Next::Bye(_) if stopping() => {
                 connection.drain().await;
                 break;
@@ -101,6 +126,7 @@ pub async fn drive(
         };
         let effects = connection.edge.handle(input);
         connection.perform(effects);
+        connection.send_first();
     }
     connection.finish().await;
 }
@@ -125,6 +151,10 @@ struct Connection {
     edge: Edge,
     authority: Arc<dyn Authority>,
     outbound: mpsc::Sender<ServerFrame>,
+    /// Ends when nobody takes frames any more.
+    closed: BoxFuture<'static, ()>,
+    /// Waits for room to send, where there is none; false if there will be none.
+    room: Option<BoxFuture<'static, bool>>,
     pending: Pending,
     events: Option<Events>,
     /// Frames that go before any change: answers and confirmed keepalives (RULES R23).
@@ -134,45 +164,63 @@ struct Connection {
 type Inbound = futures::stream::Fuse<BoxStream<'static, Result<ClientFrame, wire::Malformed>>>;
 
 impl Connection {
+    fn new(authority: Arc<dyn Authority>, outbound: mpsc::Sender<ServerFrame>) -> Self {
+        let watched = outbound.clone();
+        Self {
+            edge: Edge::new(authority.ttl_floor()),
+            authority,
+            outbound,
+            closed: async move { watched.closed().await }.boxed(),
+            room: None,
+            pending: FuturesUnordered::new(),
+            events: None,
+            first: VecDeque::new(),
+        }
+    }
+
     /// Waits for whichever comes first, in a fixed order of preference: outcomes, then events, then room to
     /// send, then the client. So a flood of frames cannot starve the answers, and a run can be repeated.
-    async fn next(&mut self, inbound: &mut Inbound) -> Next {
+    fn poll_next(&mut self, inbound: &mut Inbound, context: &mut Context<'_>) -> Poll<Next> {
         if self.first.len() > UNREAD_MAX {
-            return Next::Bye(Bye::Protocol(format!("{UNREAD_MAX} answers were not read")));
+            return Poll::Ready(Next::Bye(Bye::Protocol(format!("{UNREAD_MAX} answers were not read"))));
+        }
+        if let Poll::Ready(Some(input)) = self.pending.poll_next_unpin(context) {
+            return Poll::Ready(Next::Input(input));
+        }
+        if let Some(Poll::Ready(event)) = self.events.as_mut().map(|events| events.poll_recv(context)) {
+            let heard = |event| Next::Input(Input::Event(event));
+            return Poll::Ready(event.map_or(Next::Bye(Bye::TakenOver), heard));
         }
         let to_send = !self.first.is_empty() || self.edge.has_changes();
-        let Self { outbound, pending, events, .. } = self;
-        let outcome = pending.select_next_some();
-        let event = async {
-            match events {
-                Some(events) => events.recv().await,
-                None => futures::future::pending().await,
-            }
+        if to_send && let Poll::Ready(is_room) = self.poll_room(context) {
+            return Poll::Ready(if is_room { Next::Room } else { Next::Input(Input::Hangup) });
         }
-        .fuse();
-        let room = async {
-            match to_send {
-                true => outbound.reserve().await.is_ok(),
-                false => futures::future::pending().await,
-            }
+        if self.closed.poll_unpin(context).is_ready() {
+            return Poll::Ready(Next::Input(Input::Hangup));
         }
-        .fuse();
-        let closed = outbound.closed().fuse();
-        futures::pin_mut!(outcome, event, room, closed);
-        futures::select_biased! {
-            outcome = outcome => Next::Input(outcome.unwrap_or(Input::Nothing)),
-            event = event => match event {
-                Some(event) => Next::Input(Input::Event(event)),
-                None => Next::Bye(Bye::TakenOver),
-            },
-            room = room => if room { Next::Room } else { Next::Input(Input::Hangup) },
-            () = closed => Next::Input(Input::Hangup),
-            frame = inbound.next() => match frame {
-                Some(Ok(frame)) => Next::Input(Input::Frame(frame)),
-                Some(Err(malformed)) => Next::Bye(Bye::Protocol(malformed.0)),
-                None => Next::Input(Input::Hangup),
-            },
+        inbound.poll_next_unpin(context).map(|frame| match frame {
+            Some(Ok(frame)) => Next::Input(Input::Frame(frame)),
+            Some(Err(malformed)) => Next::Bye(Bye::Protocol(malformed.0)),
+            None => Next::Input(Input::Hangup),
+        })
+    }
+
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        if self.outbound.is_closed() {
+            return Poll::Ready(false);
         }
+        if self.room.is_none() && self.outbound.capacity() > 0 {
+            return Poll::Ready(true);
+        }
+        let outbound = &self.outbound;
+        let room = self.room.get_or_insert_with(|| {
+            let outbound = outbound.clone();
+            // Only this loop sends, so the room that it finds stays.
+            async move { outbound.reserve().await.is_ok() }.boxed()
+        });
+        let is_room = ready!(room.poll_unpin(context));
+        self.room = None;
+        Poll::Ready(is_room)
     }
 
     fn perform(&mut self, effects: Vec<Effect>) {
@@ -215,12 +263,17 @@ impl Connection {
         self.first.push_back(frame);
     }
 
-    /// There is room for at least one frame, and only this loop sends.
+    /// Sends a change, if nothing goes before it, and what there is room for.
     fn send_next(&mut self) {
         if self.first.is_empty() {
             let effects = self.edge.next_change();
             self.perform(effects);
         }
+        self.send_first();
+    }
+
+    /// Sends what goes before any change, as far as there is room.
+    fn send_first(&mut self) {
         while let Some(frame) = self.first.pop_front() {
             match self.outbound.try_send(frame) {
                 Ok(()) => {}
@@ -235,24 +288,18 @@ impl Connection {
 
     fn propose(&mut self, cause: Cause, command: Command) {
         let applied = self.authority.propose(command);
-        self.pending.push(Box::pin(async move {
-            Some(match applied.await {
-                Ok(reply) => Input::Applied(cause, reply),
-                Err(not) => Input::NotApplied(cause, not.outcome, not.why),
-            })
-        }));
+        self.pending.push(Under::Proposal(Some(cause), applied));
     }
 
     fn renew(&mut self, session: SessionId, seq: u64) {
         let renewed = self.authority.renew(session);
-        self.pending
-            .push(Box::pin(async move { renewed.await.map(|waiting| Input::Renewed { seq, waiting }) }));
+        self.pending.push(Under::Renewal(seq, renewed));
     }
 
     /// This side stops: what is under way is still answered, then the client is told.
     async fn drain(&mut self) {
         while let Some(outcome) = self.pending.next().await {
-            let effects = self.edge.handle(outcome.unwrap_or(Input::Nothing));
+            let effects = self.edge.handle(outcome);
             self.perform(effects);
         }
         self.first.push_back(ServerFrame::Bye(stopped()));
@@ -266,7 +313,7 @@ impl Connection {
     /// Sends the last words, as far as there is room, and waits until the log has taken what was proposed.
     async fn finish(mut self) {
         self.send_next();
-        drop(self.outbound);
+        drop((self.outbound, self.closed, self.room));
         while self.pending.next().await.is_some() {}
     }
 }
@@ -309,8 +356,8 @@ impl proto::sessions_server::Sessions for SessionsService {
                 Ok(frame) => Some(wire::from_client_frame(frame)),
                 Err(status) => client_error(&status).map(Err),
             })
-            .take_while(|frame| ready(frame.is_some()))
-            .filter_map(ready);
+            .take_while(|frame| future::ready(frame.is_some()))
+            .filter_map(future::ready);
         let stopping = Arc::clone(&self.stopping);
         let stopping = move || {
             stopping.load(Ordering::Acquire) || given_up.as_ref().is_some_and(|given_up| given_up.0())

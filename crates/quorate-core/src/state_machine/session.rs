@@ -439,7 +439,9 @@ impl Session {
     fn acknowledge(&mut self, acknowledged: RequestId) {
         if acknowledged > self.acknowledged {
             self.acknowledged = acknowledged;
-            self.answers = self.answers.split_off(&RequestId(acknowledged.0 + 1));
+            while self.answers.first_key_value().is_some_and(|(request, _)| *request <= acknowledged) {
+                self.answers.pop_first();
+            }
         }
     }
 }

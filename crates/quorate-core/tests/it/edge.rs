@@ -142,3 +142,46 @@ fn an_ordinal_only_member_is_sent_its_own_step_only() {
     assert_eq!(change.changed[0].session, session);
     assert_eq!(change.changed[0].after.unwrap().ordinal, Some(Ordinal(1)));
 }
+
+/// A lock that is granted at once is told by the answer; a grant that comes later is told by its change, even if the
+/// connection hears of it before it hears that it has joined.
+#[test]
+fn a_grant_is_told_once() {
+    for answer_first in [true, false] {
+        let mut log = Log::founded();
+        let (mut edge, session) = speaking(&mut log, OnDisconnect::Hold);
+        let answer =
+            |edge: &mut Edge, reply: Reply| edge.handle(Input::Applied(Cause::Call(RequestId(1)), reply));
+        let tell = |edge: &mut Edge, events: Vec<Event>| {
+            for event in events {
+                edge.handle(Input::Event(Arc::new(event)));
+            }
+        };
+        let joined = log.call(session, Op::Join(Log::join_op("free", Face::Lock)));
+        if answer_first {
+            answer(&mut edge, joined.reply);
+            tell(&mut edge, joined.events);
+        } else {
+            tell(&mut edge, joined.events);
+            assert!(edge.has_changes());
+            answer(&mut edge, joined.reply);
+        }
+        assert!(!edge.has_changes(), "the answer had the seat in it");
+
+        let holder = log.open(50);
+        let held = log.join(holder, Log::join_op("taken", Face::Lock));
+        let waits = log.call(session, Op::Join(Log::join_op("taken", Face::Lock)));
+        let released = log.release(holder, held.entry);
+        if answer_first {
+            answer(&mut edge, waits.reply);
+            tell(&mut edge, released.events);
+        } else {
+            tell(&mut edge, released.events);
+            answer(&mut edge, waits.reply);
+        }
+        let effects = edge.next_change();
+        let [Effect::Send(ServerFrame::Change(change))] = &effects[..] else { panic!("{effects:?}") };
+        assert!(change.changed[0].after.unwrap().seat.is_some());
+        assert!(!edge.has_changes());
+    }
+}

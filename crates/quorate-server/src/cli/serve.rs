@@ -40,6 +40,9 @@ pub struct ServeArgs {
     /// How many connections to serve at once
     #[arg(long, value_name = "COUNT")]
     connections: Option<String>,
+    /// How many threads serve, beside the one that writes the log
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<String>,
     /// Which log lines to write, such as info or warn,quorate_server=debug
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -58,6 +61,7 @@ impl ServeArgs {
             ("snapshot_every", self.snapshot_every),
             ("disk_reserve_bytes", self.disk_reserve_bytes),
             ("connections", self.connections),
+            ("threads", self.threads),
             ("log", self.log),
             ("log_format", self.log_format),
         ];
@@ -94,10 +98,12 @@ pub fn run(args: ServeArgs) -> Outcome {
     let config = Config::load(file.as_deref(), flags).map_err(|error| Failure::usage(error.to_string()))?;
     let greet = config.log_format == LogFormat::Auto && io::stderr().is_terminal();
     start_logging(&config);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let mut builder = match config.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(config.threads).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(run_service(config, |ready| announce(ready, greet)));
     QUIET.store(true, Ordering::Release);
     // What a failed disk holds up must not hold up the end of the process.
