@@ -8,7 +8,7 @@
 //! | [`lease`] | when a lease ends, for the server and for the client | Gray and Cheriton 1989; RULES R1-R7 |
 //! | [`edge`] | what one connection of a session may do | RULES R21-R24 |
 //! | [`fence`] | whether a resource admits a token | RULES R31-R35 |
-//! | [`frame`] | what a client and the service say to each other | `docs/wire.md` |
+//! | [`frame`] | what a client and the service say to each other | `quorate/proto/quorate/v1` |
 #![no_std]
 
 extern crate alloc;

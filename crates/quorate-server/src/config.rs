@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(
             load("data = \"a\"\nlisten_on = \"x\"", &[], vec![]).unwrap_err(),
             "listen_on (line 2 of FILE) is no setting; there are listen, data, insecure, ttl_floor, \
-             snapshot_every, disk_reserve_bytes, connections, log, log_format"
+             snapshot_every, disk_reserve_bytes, connections, threads, log, log_format"
         );
         assert_eq!(
             load("", &[("QUORATE_CONECTIONS", "7")], vec![]).unwrap_err(),
