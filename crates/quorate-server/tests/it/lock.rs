@@ -165,19 +165,22 @@ impl Locker {
     }
 
     /// The process that watches over its command.
-    fn guardian(&self) -> Pid {
+    fn guardian(&self) -> Option<Pid> {
         let pid = self.child.id();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
-        let guardian = children.split(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
-        guardian.expect("there is a guardian")
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split(' ').next()?.parse().ok().and_then(Pid::from_raw)
     }
 }
 
 impl Drop for Locker {
     fn drop(&mut self) {
-        // Continued first, so that a guardian which waits for nobody ends what is left.
+        let guardian = self.guardian();
         let _ = kill_process(self.pid(), Signal::KILL);
         let _ = self.child.wait();
+        // One that was stopped ends what is left when it goes on.
+        if let Some(guardian) = guardian {
+            let _ = kill_process(guardian, Signal::CONT);
+        }
     }
 }
 
@@ -405,7 +408,7 @@ fn without_its_guardian_the_command_and_all_descendants_end_at_once() {
         let mut first = place.start_family("trap '' TERM");
         let next = place.start_next();
         let since = now();
-        kill_process(first.guardian(), how).expect("it runs");
+        kill_process(first.guardian().unwrap(), how).expect("it runs");
         if how == Signal::STOP {
             // Stopped, it is missed only when it should have acted.
             first.signal(Signal::STOP);
@@ -427,10 +430,27 @@ fn without_its_guardian_the_command_and_all_descendants_end_at_once() {
 }
 
 #[test]
+fn the_kernel_ends_the_command_when_nobody_else_can() {
+    let place = Place::new();
+    let mut first = place.start_family("trap '' TERM");
+    let guardian = first.guardian().unwrap();
+    let since = now();
+    first.signal(Signal::STOP);
+    kill_process(guardian, Signal::KILL).expect("it runs");
+    until("the command has ended", || has_ended(place.pid_in("command")));
+    assert!(now() < since + 1.0, "it took until {}", now());
+    // What it had started is its holder's, when that goes on.
+    assert!(!has_ended(place.pid_in("far")));
+    first.signal(Signal::CONT);
+    assert_eq!(first.ended().0, Some(75), "{}", first.said());
+    assert!(has_ended(place.pid_in("far")) && has_ended(place.pid_in("child")));
+}
+
+#[test]
 fn a_stopped_guardian_is_missed_when_the_service_goes_away() {
     let place = Place::new();
     let mut first = place.start_family("trap '' TERM");
-    kill_process(first.guardian(), Signal::STOP).expect("it runs");
+    kill_process(first.guardian().unwrap(), Signal::STOP).expect("it runs");
     let since = now();
     place.server.signal(Signal::KILL);
     let (code, _) = first.ended();
@@ -516,6 +536,16 @@ fn an_operator_ends_the_command_by_closing_the_session() {
     place.run(&["--try"], "true").ok();
 }
 
+/// A terminal. When it goes, everybody on it is hung up.
+struct Terminal(Child);
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Runs a shell line on a terminal of its own, by `script`. Each step waits for a text and then types another.
 fn on_terminal(place: &Place, line: &str, steps: &[(&str, &str)]) -> Option<String> {
     let started = Command::new("script")
@@ -527,10 +557,12 @@ fn on_terminal(place: &Place, line: &str, steps: &[(&str, &str)]) -> Option<Stri
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn();
-    let Ok(mut child) = started else {
+    let Ok(child) = started else {
         eprintln!("SKIPPED: there is no `script` here, so nothing was tried on a terminal");
         return None;
     };
+    let mut terminal = Terminal(child);
+    let child = &mut terminal.0;
     let (mut typed, shown) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
     let mut output = String::new();
     for (awaited, text) in steps {
@@ -539,7 +571,7 @@ fn on_terminal(place: &Place, line: &str, steps: &[(&str, &str)]) -> Option<Stri
     }
     read_until(&shown, &mut output, None);
     drop(typed);
-    wait(&mut child);
+    wait(child);
     Some(output)
 }
 
@@ -582,19 +614,23 @@ fn a_terminals_interrupt_reaches_the_command_alone() {
 #[test]
 fn a_job_is_stopped_and_continued_by_its_shell() {
     let place = Place::new();
+    let job = "$Q lock --ttl 1min orders -- sh -c 'echo ready; exec cat'\n";
+    let continued = format!("\n{job}");
+    let start = format!("PS1=; {job}");
     let steps = [
-        ("$ ", "PS1=; $Q lock --ttl 1min orders -- cat\n"),
-        ("orders -- cat\n", "one\n"),
+        ("$ ", &*start),
+        // What is typed while the shell still reads keys is not a line for the command.
+        ("\nready\n", "one\n"),
         ("one\none\n", "\x1a"),
-        ("orders is lost and cat is ended", "echo between\n"),
+        ("orders is lost and sh is ended", "echo between\n"),
         ("\nbetween\n", "fg\n"),
-        ("\n$Q lock --ttl 1min orders -- cat\n", "two\n"),
+        (&*continued, "two\n"),
         ("two\ntwo\n", "\x04"),
         ("", "echo code $?\n"),
         ("code 0\n", "exit\n"),
     ];
     let Some(output) = on_terminal(&place, "PS1='$ ' bash --norc --noprofile -i", &steps) else { return };
-    assert!(output.contains("quorate lock: stopped, with cat; unless it goes on within "), "{output}");
+    assert!(output.contains("quorate lock: stopped, with sh; unless it goes on within "), "{output}");
 }
 
 /// What had the terminal when it was ended leaves it as it was found.
