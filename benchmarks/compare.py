@@ -169,10 +169,15 @@ class ZooKeeper(System):
             build(["javac", "-cp", self.classpath, "-d", classes, source], os.path.dirname(source), None)
 
     def version(self):
-        jar = os.path.basename(os.path.realpath(os.path.join(JARS, "zookeeper.jar")))
-        curator = os.path.basename(os.path.realpath(os.path.join(JARS, "curator-recipes.jar")))
         java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[0]
-        return f"{jar[:-4]}, {curator[:-4]}, {java}"
+        return f"ZooKeeper {self.jar_version('zookeeper')}, Curator {self.jar_version('curator-recipes')}, {java}"
+
+    def jar_version(self, name):
+        """The version in the name of the class file that the plain name points to, or stands beside."""
+        plain = os.path.realpath(os.path.join(JARS, name + ".jar"))
+        beside = sorted(glob.glob(os.path.join(JARS, name + "-[0-9]*.jar")))
+        names = [os.path.basename(path)[len(name) + 1:-4] for path in [plain] + beside]
+        return next((version for version in names if version[:1].isdigit()), "of unknown version")
 
     def java(self, heap, *rest):
         return ["java", "-Xmx512m", *heap, "-cp", self.classpath, *rest]

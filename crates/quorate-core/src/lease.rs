@@ -248,9 +248,9 @@ impl LeaseKeeper {
         }
     }
 
-    /// This node was away for so long without noticing, paused or starved: it could not hear anybody then, so that
-    /// time counts against nobody (RULES R8), and tasks wait it out too. Time in which it listened counts, so a dead
-    /// client's lease ends however often this happens.
+    /// This node was away for so long without noticing, paused or starved: it could not hear anybody then, so
+    /// that time counts against nobody (RULES R8), and tasks wait it out too. Time in which it listened
+    /// counts, so a dead client's lease ends however often this happens.
     pub fn absent(&mut self, away: Span) {
         let ends = core::mem::take(&mut self.ends);
         self.ends = ends.into_iter().map(|(end, session)| (end + away, session)).collect();

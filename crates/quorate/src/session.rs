@@ -144,6 +144,16 @@ impl Shared {
         value
     }
 
+    /// The same from the task itself, which looks at the state again in any case before it waits.
+    fn look<T>(&self, f: impl FnOnce(&mut State, Mono) -> T) -> T {
+        let mut state = self.lock();
+        let now = state.clock().now();
+        state.check(now);
+        let value = f(&mut state, now);
+        state.take_dirty();
+        value
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside would be a bug of ours; the state is still the best that is known.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -316,3 +316,6 @@ fn metadata(text: &str) -> Result<(String, String), String> {
         _ => Err("write it as KEY=VALUE".into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,8 @@
 //!
 //! `QUORATE_TEST_CRASH=after-fsync:N` in the environment of `quorate serve` ends the process right after its
 //! Nth transaction since the start became durable, before anybody hears of it: everything in it was done and
-//! nothing of it was answered. Without the variable nothing happens here. It is no setting, since it only harms.
+//! nothing of it was answered. Without the variable nothing happens here. It is no setting, since it only
+//! harms.
 
 use rustix::process::{Signal, getpid, kill_process};
 

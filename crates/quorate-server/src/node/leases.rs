@@ -16,11 +16,12 @@ use tokio::sync::{mpsc, oneshot};
 /// even if no reign lasts as long as a lease (RULES R5). Each costs one commit while there are any.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 
-/// How often the keeper looks at the clock while there are leases: what it may overlook of a pause of this process.
-/// A quarter of the shortest lease, so that whoever was alive has time left to be heard after it.
+/// How often the keeper looks at the clock while there are leases: what it may overlook of a pause of this
+/// process. A quarter of the shortest lease, so that whoever was alive has time left to be heard after it.
 const LOOK_EVERY: Span = Span::from_millis(25);
 
-/// How late a look may be before it was a pause. Below it is a busy machine, which the floor of leases allows for.
+/// How late a look may be before it was a pause. Below it is a busy machine, which the floor of leases allows
+/// for.
 const PAUSE_MIN: Span = Span::from_millis(WAKEUP_LATE_MS);
 
 /// How long a proposed end that came to nothing waits before it is proposed again.
@@ -190,8 +191,8 @@ pub(super) async fn end_leases<RT: AsyncRuntime>(node: Node<RT>, mut woken: mpsc
             next_checkpoint = now + Span::from_millis(CHECKPOINT_EVERY.as_millis() as u64);
             let checkpoint = node.keeper().checkpoint(now);
             if let Some(command) = checkpoint {
-                // Only a remainder that is logged counts; a lost one is logged again soon. Not awaited, since a slow
-                // disk is no pause: keepalives are heard meanwhile.
+                // Only a remainder that is logged counts; a lost one is logged again soon. Not awaited, since
+                // a slow disk is no pause: keepalives are heard meanwhile.
                 drop(RT::spawn(propose_checkpoint(node.clone(), command)));
             }
         }

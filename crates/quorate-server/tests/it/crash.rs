@@ -1,9 +1,9 @@
-//! The service is killed, paused and starved of its disk, under load, again and again. Whatever was answered is
-//! there, nothing was done twice, nobody acts beside another, and a lease outlives the service's absence
+//! The service is killed, paused and starved of its disk, under load, again and again. Whatever was answered
+//! is there, nothing was done twice, nobody acts beside another, and a lease outlives the service's absence
 //! (RULES R3-R6, R8, R21, R25, R28; properties L1, L7, L8, L10).
 //!
-//! Half of the deaths are by `kill -9` at a random instant, the other half at the one instant that cannot be hit
-//! from outside: after a transaction is durable and before anybody is answered (`log/crash.rs`).
+//! Half of the deaths are by `kill -9` at a random instant, the other half at the one instant that cannot be
+//! hit from outside: after a transaction is durable and before anybody is answered (`log/crash.rs`).
 //!
 //! `QUORATE_ROUNDS` says how often.
 
@@ -141,9 +141,9 @@ impl Siege {
         let history = &self.load.desk.history;
         let across: usize = self.deaths.iter().map(|death| history.across(*death)).sum();
         println!(
-            "{} deaths in {took:.1?}, {} of them between durable and answered; {}; {across} calls were asked in one \
-             life and answered in a later one, {} of {} calls by number were found done although their answer was \
-             lost",
+            "{} deaths in {took:.1?}, {} of them between durable and answered; {}; {across} calls were asked \
+             in one life and answered in a later one, {} of {} calls by number were found done although \
+             their answer was lost",
             self.deaths.len(),
             self.at_the_seam,
             history.summary(),

@@ -14,9 +14,11 @@ use crate::proto;
 use crate::proto::bye::Kind;
 use crate::proto::server_frame::Frame;
 use futures::StreamExt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, Sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
@@ -152,7 +154,7 @@ impl Link {
 
     /// Speaks until the connection breaks, falls silent, or the session is over.
     async fn speak(&mut self, mut line: Line) {
-        let since = tokio::time::Instant::now();
+        let since = Instant::now();
         self.converse(&mut line).await;
         if since.elapsed() > BACKOFF_MAX {
             self.backoff = Duration::ZERO;
@@ -169,8 +171,10 @@ impl Link {
     }
 
     async fn converse(&mut self, line: &mut Line) {
+        let alarm = tokio::time::sleep(Duration::ZERO);
+        tokio::pin!(alarm);
         loop {
-            let (frames, wake, renew, over) = self.shared.with(|state, now| {
+            let (frames, wake, renew, over) = self.shared.look(|state, now| {
                 state.tick(now);
                 let frames = state.take_frames(now);
                 let wake = clock::until(now, state.next_wake());
@@ -184,10 +188,11 @@ impl Link {
             if renew || over {
                 return;
             }
+            set(alarm.as_mut(), wake);
             let ended = tokio::select! {
                 () = self.shared.kick.notified() => false,
                 Ok(()) = self.woke.changed() => false,
-                () = tokio::time::sleep(wake) => false,
+                () = alarm.as_mut() => false,
                 frame = line.inbound.message() => self.heard(frame),
             };
             if ended {
@@ -205,7 +210,7 @@ impl Link {
                 }
                 true
             }
-            Ok(Some(frame)) => match self.shared.with(|state, now| state.frame(now, frame)) {
+            Ok(Some(frame)) => match self.shared.look(|state, now| state.frame(now, frame)) {
                 Ok(()) => false,
                 Err(error) => {
                     tracing::warn!(%error, "the connection is given up");
@@ -214,6 +219,19 @@ impl Link {
             },
             Ok(None) | Err(_) => true,
         }
+    }
+}
+
+/// How far an alarm may be off before it is set anew, which costs more than a frame. Timers count milliseconds.
+const ALARM_SLACK: Duration = Duration::from_millis(1);
+
+/// Sets an alarm to go off after `wake`, if it would not do so already. It is compared at each turn, since after a
+/// suspend less is left than the alarm knows.
+fn set(alarm: Pin<&mut Sleep>, wake: Duration) {
+    let (at, set) = (Instant::now() + wake, alarm.deadline());
+    let off = at.saturating_duration_since(set).max(set.saturating_duration_since(at));
+    if alarm.is_elapsed() || off > ALARM_SLACK {
+        alarm.reset(at);
     }
 }
 

@@ -70,7 +70,7 @@ fn words(advisory: &Advisory) -> String {
     match (advisory.form, advisory.event) {
         (Form::Total, Event::Joined) => members(&advisory.members),
         (Form::Total, _) => format!("{evidence}; {}", members(&advisory.members)),
-        (_, Event::Unavailable) => format!("the service is silent: {evidence}{}", remaining(advisory)),
+        (_, Event::Unavailable) => format!("{}{evidence}", remaining(advisory)),
         (Form::Change, _) => match subjects(advisory) {
             subjects if subjects.is_empty() => evidence.clone(),
             subjects => format!("{subjects}: {evidence}"),
@@ -84,8 +84,8 @@ fn remaining(advisory: &Advisory) -> String {
     let left = advisory.remaining.filter(|left| *left > Duration::ZERO);
     match (left, advisory.token) {
         (None, _) => String::new(),
-        (Some(left), Some(_)) => format!("; it acts for {} more", span(left)),
-        (Some(left), None) => format!("; ordinal -1 in {}", span(left)),
+        (Some(left), Some(_)) => format!("it acts for {} more; ", span(left)),
+        (Some(left), None) => format!("ordinal -1 in {}; ", span(left)),
     }
 }
 

@@ -88,6 +88,14 @@ impl Out {
     }
 }
 
+#[cfg(test)]
+impl Out {
+    /// The place in the last line that was written.
+    pub(super) fn told(&self) -> Option<Option<i64>> {
+        self.told
+    }
+}
+
 /// One write, but for a line that is longer than a pipe has room for.
 fn write(mut rest: &[u8]) -> Result<(), Failure> {
     while !rest.is_empty() {

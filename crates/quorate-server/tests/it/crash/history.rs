@@ -1,12 +1,12 @@
-//! What happened, as seen from outside: each call with its instants and its outcome, each grant with the time that
-//! its holder believed in it. And what must hold of any such history.
+//! What happened, as seen from outside: each call with its instants and its outcome, each grant with the time
+//! that its holder believed in it. And what must hold of any such history.
 //!
 //! | check | because |
 //! |---|---|
 //! | tokens grow with time over all names and lives | RULES R10, L1 |
 //! | of one name nobody holds while another does | the first claim of RULES |
 //! | no entry and no token was given out twice | R21 |
-//! | the service has given out as many entries and sessions as were answered or given up | R21: nothing twice |
+//! | as many entries and sessions were given out as were answered or given up | R21: nothing twice |
 
 use quorate::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
-//! Clients that take locks, join groups and open sessions without a pause, through every crash of the service, and
-//! write down what they asked for and what they were answered. They reconnect by themselves; no call of theirs
-//! may fail, since the service is back long before their leases end.
+//! Clients that take locks, join groups and open sessions without a pause, through every crash of the
+//! service, and write down what they asked for and what they were answered. They reconnect by themselves; no
+//! call of theirs may fail, since the service is back long before their leases end.
 
 use super::history::{Asked, Grant, History, Outcome, Place, now_us};
 use super::wire;
@@ -73,8 +73,8 @@ impl Desk {
         self.history.call(client, asked, name, invoked, outcome);
     }
 
-    /// Comes between two steps of a client: it goes on at once, or rests and says what it has when it is asked.
-    /// False if it is to end.
+    /// Comes between two steps of a client: it goes on at once, or rests and says what it has when it is
+    /// asked. False if it is to end.
     pub(crate) async fn turn(&self, places: impl Fn() -> Vec<Place>) -> bool {
         let mut phase = self.phase.subscribe();
         if *phase.borrow_and_update() == Phase::Run {

@@ -1,8 +1,8 @@
-//! The service is away for longer than every lease, dies twice within one, or is itself paused: holders stop by
-//! their own clocks, places in the queue survive, and nobody acts beside another (RULES R3-R6, R8, R25).
+//! The service is away for longer than every lease, dies twice within one, or is itself paused: holders stop
+//! by their own clocks, places in the queue survive, and nobody acts beside another (RULES R3-R6, R8, R25).
 //!
-//! The members are real processes that write down what they are told and at which instants they believe that they
-//! act, on the clock that all processes share.
+//! The members are real processes that write down what they are told and at which instants they believe that
+//! they act, on the clock that all processes share.
 
 use super::service::{Home, Life, eventually};
 use crate::rounds::worker::{Job, Said, Told, Worker, assert_one_at_a_time, beliefs, job, now_us};
@@ -25,7 +25,8 @@ fn us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).expect("a short time")
 }
 
-/// When a member stops by its own clock at the latest, if its last keepalive was sent at an instant (RULES R1).
+/// When a member stops by its own clock at the latest, if its last keepalive was sent at an instant (RULES
+/// R1).
 fn own_deadline(sent: u64, ttl: Duration) -> u64 {
     sent + us(ttl) * 99 / 100
 }
@@ -93,8 +94,8 @@ impl Crew {
         self.queue("workers").into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Every member has been told that it is cut off, in time, since an instant at which the service had fallen
-    /// silent; and none has acted under its old token after its own deadline.
+    /// Every member has been told that it is cut off, in time, since an instant at which the service had
+    /// fallen silent; and none has acted under its old token after its own deadline.
     fn assert_cut_off(&mut self, silent_since: u64) {
         let deadline = own_deadline(silent_since, self.ttl);
         for at in 0..self.workers.len() {

@@ -1,4 +1,5 @@
-//! One service over many lives: the same directory, the same port, ended by force at instants of the test's choice.
+//! One service over many lives: the same directory, the same port, ended by force at instants of the test's
+//! choice.
 
 use crate::harness::{LONG, READY, serve, wait};
 use rustix::process::{Pid, Signal, kill_process};
@@ -119,8 +120,8 @@ impl Drop for Life {
     }
 }
 
-/// A free port of this machine that the system gives to nobody by itself. One of those that it does give could be
-/// taken by a client while the service is away; a client that connects to it could even meet itself.
+/// A free port of this machine that the system gives to nobody by itself. One of those that it does give
+/// could be taken by a client while the service is away; a client that connects to it could even meet itself.
 fn free_address() -> SocketAddr {
     let mut ports = std::iter::repeat_with(|| rand::random_range(10_000..30_000));
     let free = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());

@@ -1,6 +1,6 @@
-//! A client that speaks the contract itself, with request numbers of its own, so that it can do what the library
-//! never would: send a call twice, repeat one that was answered, and see what the service knows of a call whose
-//! answer it never got.
+//! A client that speaks the contract itself, with request numbers of its own, so that it can do what the
+//! library never would: send a call twice, repeat one that was answered, and see what the service knows of a
+//! call whose answer it never got.
 //!
 //! Each call is done once (RULES R21): whatever is repeated gets the answer it had, by the same entry.
 
@@ -177,7 +177,8 @@ impl Wire {
                 }
                 // While it rests it does not read, and may have missed changes.
                 Some(Told::Change(_) | Told::Alive(_) | Told::Gap(_) | Told::Total(_)) => {}
-                // The end of a session may be told before, and instead of, the answer to the call that asked for it.
+                // The end of a session may be told before, and instead of, the answer to the call that asked
+                // for it.
                 Some(Told::Ended(_)) if self.ending => return Ok(Reply::Done(proto::Done {})),
                 other => {
                     self.fault(&format!("{other:?} instead of an answer to {request}"));
@@ -279,8 +280,8 @@ impl Wire {
         }
     }
 
-    /// Holds what the service says of the session against what is known: nothing is missing, and what is new is the
-    /// one call that waits for its answer.
+    /// Holds what the service says of the session against what is known: nothing is missing, and what is new
+    /// is the one call that waits for its answer.
     fn attached(&mut self, opened: &Opened, waiting: Option<(u64, &Op)>) {
         match self.session {
             None => {

@@ -1,7 +1,8 @@
-//! How fast the next one acts after a crash of the active one, where a closed connection is a leave (RULES R18).
+//! How fast the next one acts after a crash of the active one, where a closed connection is a leave (RULES
+//! R18).
 //!
-//! From the instant before `kill -9` to the instant at which the next worker has been told that it acts, both on
-//! the clock that all processes share. Reported, not asserted: the figure is the machine's.
+//! From the instant before `kill -9` to the instant at which the next worker has been told that it acts, both
+//! on the clock that all processes share. Reported, not asserted: the figure is the machine's.
 
 use super::worker::{Job, Told, Worker, job};
 use super::{percentile_ms, rounds};
