@@ -322,7 +322,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            level: 1,
+            level: 2,
             sessions: 100_000,
             groups: 100_000,
             queue: 100_000,

@@ -39,7 +39,10 @@ fn commands() -> Vec<(&'static str, Command)> {
     let tool = |op| Command::Tool { client: ClientId(1), op };
     let policy = PolicyWish { handover: Some(Handover::Seal), ..PolicyWish::default() };
     vec![
-        ("found", Command::Found { cluster: ClusterId(1 << 100), limits: Limits::default() }),
+        (
+            "found",
+            Command::Found { cluster: ClusterId(1 << 100), limits: Limits { level: 1, ..Limits::default() } },
+        ),
         ("begin", Command::Begin { node: NodeId(1), nonce: 5 }),
         (
             "open",

@@ -458,7 +458,8 @@ fn r27_limits_come_from_the_log() {
 #[test]
 fn r27_a_cluster_of_an_older_level_refuses_what_not_every_node_knows() {
     let mut log = Log::default();
-    log.apply(Command::Found { cluster: ClusterId(7), limits: Limits::default() });
+    let limits = Limits { level: 1, ..Limits::default() };
+    log.apply(Command::Found { cluster: ClusterId(7), limits });
     let session = log.open(1);
     let shared = Join { mode: Mode::Shared, ..Log::join_op("x", Face::Lock) };
     let policy = PolicyWish { order: Some(Order::Weight), ..PolicyWish::default() };

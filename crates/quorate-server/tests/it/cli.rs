@@ -79,8 +79,8 @@ fn groups_are_made_listed_and_deleted() {
     let clash = server.run(&["group", "create", "workers", "--seats", "3"]);
     assert_eq!(clash.code, Some(1));
     assert!(clash.last_line().contains("seats = 2"), "both statements are shown: {}", clash.stderr);
-    let later = server.run(&["group", "create", "other", "--handover", "2s"]);
-    assert!(later.last_line().contains("not supported at feature level 1"), "{}", later.stderr);
+    let later = server.run(&["group", "create", "other", "--handover", "seal"]);
+    assert!(later.last_line().contains("not supported at feature level 2"), "{}", later.stderr);
     let shown = server.run(&["group", "show", "workers"]).ok().stdout;
     assert!(shown.contains("seats = 2") && shown.contains("stays when nobody is in it"), "{shown}");
     let wrong = server.run(&["group", "delete", "workers", "--created", "1"]);
