@@ -11,6 +11,7 @@ mod join;
 mod lock;
 pub mod operator;
 pub mod output;
+pub mod policy;
 pub mod serve;
 pub mod servers;
 

@@ -8,7 +8,7 @@ mod session;
 mod tables;
 
 pub use explain::{ExplainCommand, explain};
-pub use group::{CreateArgs, FaceArg, GroupCommand, HandoverArg, NumberingArg, OrderArg, PreemptArg, group};
+pub use group::{CreateArgs, GroupCommand, group};
 pub use session::{SessionCommand, session};
 
 use super::exit::{Code, Failure, Outcome};

@@ -2,14 +2,14 @@
 
 use super::super::exit::{Failure, Outcome};
 use super::super::output::{self, Rows, facts};
+use super::super::policy::{FaceArg, PolicyArgs};
 use super::super::{Global, block_on};
 use super::tables::{history_table, members_table, token};
 use super::{PAGE, client, explained, fresh, refused, warn};
 use crate::json;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use quorate::proto;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// `quorate group ...`
 #[derive(Subcommand, Clone, Debug)]
@@ -43,107 +43,9 @@ pub struct CreateArgs {
     /// What it is used as
     #[arg(long, value_enum, default_value = "group")]
     face: FaceArg,
-    /// How many members act at once, from 1
-    #[arg(long)]
-    seats: Option<u32>,
-    /// How numbers follow the queue
-    #[arg(long, value_enum)]
-    numbering: Option<NumberingArg>,
-    /// What decides the place in the queue
-    #[arg(long, value_enum)]
-    order: Option<OrderArg>,
-    /// Whether a newcomer may make a seated member stop
-    #[arg(long, value_enum)]
-    preempt: Option<PreemptArg>,
-    /// The place of a member that comes back: tail, or how long its old one is kept, such as 30s
-    #[arg(long, value_name = "tail|TIME", value_parser = rejoin)]
-    rejoin: Option<Duration>,
-    /// Between two holders: immediate, seal, or a pause, such as 2s
-    #[arg(long, value_name = "immediate|seal|TIME", value_parser = handover)]
-    handover: Option<HandoverArg>,
-}
-
-macro_rules! choices {
-    ($(#[$doc:meta])* $name:ident as $wire:ident { $($(#[$each:meta])* $variant:ident = $wired:ident),* }) => {
-        $(#[$doc])*
-        #[derive(ValueEnum, Clone, Copy, Debug)]
-        pub enum $name { $($(#[$each])* $variant),* }
-
-        impl $name {
-            fn wire(self) -> i32 {
-                match self { $(Self::$variant => proto::$wire::$wired.into()),* }
-            }
-        }
-    };
-}
-
-choices! {
-    /// What a name is used as.
-    FaceArg as Face {
-        /// Members with numbers who hear of each other
-        Group = Group,
-        /// One seat that is left when done
-        Lock = Lock,
-        /// One seat and a value
-        Leadership = Leadership,
-        /// Several seats that are left when done
-        Semaphore = Semaphore
-    }
-}
-choices! {
-    /// How numbers follow the queue.
-    NumberingArg as Numbering {
-        /// Members hold 1 to n; when one leaves, those above move down
-        Dense = Dense,
-        /// A number is kept for life
-        Stable = Stable,
-        /// When one leaves, the last moves into the hole
-        MinimalMove = MinimalMove
-    }
-}
-choices! {
-    /// What decides the place in the queue.
-    OrderArg as Order {
-        /// First come, first served
-        Join = JoinOrder,
-        /// The heavier first
-        Weight = Weight
-    }
-}
-choices! {
-    /// Whether a newcomer may make a seated member stop.
-    PreemptArg as Preempt {
-        /// The seated stay
-        Never = Never,
-        /// A heavier member makes a lighter one stop
-        OnWeight = OnWeight,
-        /// Only a transfer does
-        OnCommand = OnCommand
-    }
-}
-
-/// What happens between two holders.
-#[derive(Clone, Copy, Debug)]
-pub enum HandoverArg {
-    /// A pause, perhaps none.
-    Delay(Duration),
-    /// The guards raise their floor first.
-    Seal,
-}
-
-fn rejoin(text: &str) -> Result<Duration, String> {
-    match text {
-        "tail" => Ok(Duration::ZERO),
-        time => humantime::parse_duration(time).map_err(|error| error.to_string()),
-    }
-}
-
-fn handover(text: &str) -> Result<HandoverArg, String> {
-    match text {
-        "immediate" => Ok(HandoverArg::Delay(Duration::ZERO)),
-        "seal" => Ok(HandoverArg::Seal),
-        time => humantime::parse_duration(time).map(HandoverArg::Delay).map_err(|error| error.to_string()),
-    }
+    /// What is stated about its policy
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 /// Runs `quorate group ...`.
@@ -240,21 +142,9 @@ fn show_group(name: String, global: &Global) -> Outcome {
 }
 
 fn create_group(args: CreateArgs, global: &Global) -> Outcome {
-    let policy = proto::Policy {
-        seats: args.seats,
-        numbering: args.numbering.map(NumberingArg::wire),
-        order: args.order.map(OrderArg::wire),
-        preempt: args.preempt.map(PreemptArg::wire),
-        rejoin_sticky_ms: args.rejoin.map(millis),
-        handover_delay_ms: match args.handover {
-            Some(HandoverArg::Delay(delay)) => Some(millis(delay)),
-            _ => None,
-        },
-        handover_seal: matches!(args.handover, Some(HandoverArg::Seal)).then_some(true),
-    };
     let (name, face) = (args.name, args.face.wire());
-    let request =
-        proto::CreateGroupRequest { client: client(), group: name.clone(), face, policy: Some(policy) };
+    let policy = Some(args.policy.wire());
+    let request = proto::CreateGroupRequest { client: client(), group: name.clone(), face, policy };
     let created = block_on(async {
         let mut operator = global.server.operator().await?;
         operator.create_group(request).await.map(|reply| reply.into_inner().created).map_err(refused)
@@ -265,10 +155,6 @@ fn create_group(args: CreateArgs, global: &Global) -> Outcome {
         output::line(format!("{name} is there, made at log index {created}; it stays when nobody is in it"))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn delete_group(name: String, created: Option<u64>, global: &Global) -> Outcome {
