@@ -36,7 +36,10 @@ impl Group {
         force: bool,
     ) -> Result<SessionId, Refusal> {
         let refuse = |why: &str| Refusal::NoTransfer { group: self.name.clone(), why: why.to_string() };
-        let target = self.waiting.values().filter_map(|id| self.queue.get(id)).find(|e| e.name == to);
+        // A name need not be unique; a place is: `#12`.
+        let place = to.strip_prefix('#').and_then(|place| place.parse().ok()).map(EntryId);
+        let is_target = |entry: &&Entry| entry.name == to || Some(entry.id) == place;
+        let target = self.waiting.values().filter_map(|id| self.queue.get(id)).find(is_target);
         let Some(target) = target.map(|entry| entry.id) else {
             let seated = self.holders().any(|entry| entry.name == to);
             return Err(refuse(&match seated {
@@ -118,14 +121,18 @@ impl Group {
         self.changed(hand, About::of(Reason::Draining, &evidence, from), &before, &[]);
     }
 
-    /// The holder was asked to stop and says that it has: its seat moves, its place stays.
-    pub(super) fn stopped(&mut self, hand: &mut Hand<'_>, id: EntryId) {
-        let Some(entry) = self.queue.get(&id).filter(|entry| entry.seat.is_some()) else { return };
+    /// The holder says that it has stopped: its seat moves, its place stays. If the seat is there for others and
+    /// nobody was named for it, the place is now the last, at `tail`: else it would act again at once.
+    pub(super) fn stopped(&mut self, hand: &mut Hand<'_>, id: EntryId, tail: EntryId) {
+        let Some(entry) = self.queue.get(&id) else { return };
+        let Some(seat) = entry.seat else { return };
         let drain = entry.drain.clone();
         let before = self.places();
         self.unseat(hand, id);
-        if let Some(to) = drain.as_ref().and_then(|drain| drain.to) {
-            self.put_first(to);
+        match drain.as_ref().and_then(|drain| drain.to) {
+            Some(to) => self.put_first(to),
+            None if seat.no.0 < self.policy.seats() => self.put_last(id, tail),
+            None => {}
         }
         let by_weight = self.by_weight();
         if let Some(entry) = self.queue.get(&id) {
@@ -137,7 +144,14 @@ impl Group {
         self.changed(hand, About::of(Reason::Transferred, &evidence, id), &before, &granted);
     }
 
-    fn put_first(&mut self, id: EntryId) {
+    fn put_last(&mut self, id: EntryId, tail: EntryId) {
+        if let Some(entry) = self.queue.get_mut(&id) {
+            (entry.turn, entry.senior) = (0, tail);
+        }
+    }
+
+    /// The next seat is this member's, if it waits.
+    pub(super) fn put_first(&mut self, id: EntryId) {
         let by_weight = self.by_weight();
         let first = self.queue.values().map(|entry| entry.turn).min().unwrap_or(0) - 1;
         if let Some(entry) = self.queue.get_mut(&id)

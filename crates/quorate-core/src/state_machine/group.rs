@@ -301,7 +301,11 @@ impl Group {
             return Left { seat: None, kept: false };
         }
         let before = self.places();
+        let heir = self.queue.get(&id).and_then(|entry| entry.drain.as_ref()?.to);
         let seat = self.unseat(hand, id);
+        if let Some(heir) = heir {
+            self.put_first(heir);
+        }
         let cut_off = matches!(reason, Reason::Expired | Reason::Disconnect);
         let kept = match self.policy.rejoin {
             Some(Rejoin::Sticky { grace }) if cut_off && !self.ending && self.face == Face::Group => {

@@ -164,9 +164,13 @@ impl Group {
         let waited = Place { ordinal: None, role: Role::Standby, seat: None };
         let left = about.gone.as_ref().map(|entry| entry.step(Some(entry.place(None, false)), None));
         let whom = about.whom.filter(|id| !granted.contains(id)).and_then(|id| self.queue.get(&id));
-        let subject = whom.map(|entry| entry.step(None, Some(place(entry))));
+        let leads = matches!(self.face, Face::Leadership);
+        let subject = whom.map(|entry| {
+            let shown = (leads && about.new == Some(entry.id)).then(|| entry.metadata.clone());
+            Changed { metadata: shown, ..entry.step(None, Some(place(entry))) }
+        });
         let took = granted.iter().filter_map(|id| self.queue.get(id)).map(|entry| {
-            let shown = matches!(self.face, Face::Leadership).then(|| entry.metadata.clone());
+            let shown = leads.then(|| entry.metadata.clone());
             Changed { metadata: shown, ..entry.step(Some(waited), Some(place(entry))) }
         });
         left.into_iter().chain(subject).chain(took).collect()
@@ -189,13 +193,18 @@ impl Group {
         (to.into_iter().collect(), own)
     }
 
-    /// Tells a waiter on a lock-like face that its wait has ended without a grant; on a group everybody is told.
+    /// Tells a waiter on a lock-like face that its wait has ended without a grant, and one that looks on that there
+    /// is nothing more to see. On a group everybody is told of a member.
     pub(super) fn give_up(&mut self, step: &mut super::Step, id: EntryId, reason: super::Reason, why: &str) {
-        if self.face == Face::Group {
-            return;
+        let waits = self.face != Face::Group && self.queue.contains_key(&id);
+        if waits {
+            self.version = Version(self.version.0 + 1);
         }
-        let Some(entry) = self.queue.get(&id) else { return };
-        self.version = Version(self.version.0 + 1);
+        let waiter = self.queue.get(&id).filter(|_| waits);
+        let Some(entry) = waiter.or_else(|| self.observers.get(&id)) else { return };
+        let looking = self.observers.values().map(|entry| entry.session).filter(|_| waits);
+        let to: BTreeSet<SessionId> = looking.collect();
+        let own = [entry.session].into_iter().filter(|session| !to.contains(session)).collect();
         let change = Change {
             group: self.name.clone(),
             face: self.face,
@@ -207,7 +216,7 @@ impl Group {
             holder_token: self.holder_token(),
             changed: alloc::vec![entry.step(Some(entry.place(None, false)), None)],
         };
-        step.events.push(Event::Change { to: Vec::new(), own: alloc::vec![entry.session], change });
+        step.events.push(Event::Change { to: to.into_iter().collect(), own, change });
     }
 
     fn remember(&mut self, hand: &Hand<'_>, about: &About<'_>, granted: &[EntryId]) {
@@ -230,9 +239,9 @@ impl Group {
     }
 }
 
-/// On a lock-like face a member is told of itself when it is asked to stop, when that ends, and when it is
-/// renewed; its joining and leaving it knows from the answers.
+/// On a lock-like face a member is told of itself when it is asked to stop, when that ends or it has, and when it
+/// is renewed; its joining and leaving it knows from the answers.
 fn tells_whom(about: &About<'_>) -> bool {
-    use super::Reason::{Deadlock, Draining, NotStopped, Progress, Renewed, Stalled};
-    matches!(about.reason, Draining | NotStopped | Renewed | Stalled | Progress | Deadlock)
+    use super::Reason::{Deadlock, Draining, NotStopped, Progress, Renewed, Stalled, Transferred};
+    matches!(about.reason, Draining | NotStopped | Transferred | Renewed | Stalled | Progress | Deadlock)
 }

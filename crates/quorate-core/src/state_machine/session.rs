@@ -311,9 +311,7 @@ impl StateMachine {
                 self.needs(super::WHOLE_GROUP, || "a join on terms".into())?;
                 self.join_open(step, id, join, terms)
             }
-            Op::Stopped { entry } => {
-                self.with_place(step, id, *entry, |group, hand| group.stopped(hand, *entry))
-            }
+            Op::Stopped { entry } => self.stopped(step, id, *entry),
             Op::Progress { entry } => {
                 self.with_place(step, id, *entry, |group, hand| group.progress(hand, *entry))
             }
@@ -337,6 +335,18 @@ impl StateMachine {
                 Ok(Reply::Done)
             }
         }
+    }
+
+    /// A holder has stopped. In a group that is being deleted nobody acts again, so its place goes too.
+    fn stopped(&mut self, step: &mut Step, id: SessionId, entry: EntryId) -> Result<Reply, Refusal> {
+        self.owned(id, entry)?;
+        if self.group_of(entry)?.ending {
+            let token = self.drop_entry(step, id, entry, "the group is being deleted: it has stopped");
+            return Ok(Reply::Released { token });
+        }
+        let tail = EntryId(self.last_entry.0 + 1);
+        self.last_entry = tail;
+        self.with_place(step, id, entry, |group, hand| group.stopped(hand, entry, tail))
     }
 
     /// Does something with a place that the session has.

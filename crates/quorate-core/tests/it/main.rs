@@ -3,6 +3,7 @@
 
 mod codec;
 mod edge;
+mod faces;
 mod lease;
 mod log;
 mod mutants;
