@@ -290,6 +290,11 @@ impl LeaseKeeper {
         self.kept.get(&session).map(|kept| now.since(kept.heard))
     }
 
+    /// How long until a task is due, as far as this keeper knows.
+    pub fn task_remaining(&self, now: Mono, task: TaskId) -> Option<Span> {
+        self.tasks.get(&task).map(|end| end.since(now))
+    }
+
     fn set(&mut self, session: SessionId, kept: Kept) {
         if let Some(old) = self.kept.get(&session) {
             self.ends.remove(&(old.end, session));

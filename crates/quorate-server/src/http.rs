@@ -6,7 +6,8 @@
 //! | `/metrics` | counts for Prometheus |
 //! | `/v1/status` | the object of `quorate status --json` |
 //! | `/v1/groups`, `/v1/sessions` | lists; `?after=` continues one |
-//! | `/v1/explain/{group,lock,session}/NAME` | the answer of `quorate explain --json` |
+//! | `/v1/explain/{group,lock,leader,session,deadlock}/NAME` | the answer of `quorate explain --json` |
+//! | `/v1/explain/deadlock` | the same, of all deadlocks |
 //!
 //! Everything here only reads. An error is a JSON object with the sentence that the CLI shows.
 
@@ -28,13 +29,14 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 
 /// What exists, for those who ask for something else.
-const PATHS: [&str; 7] = [
+const PATHS: [&str; 8] = [
     "/healthz",
     "/metrics",
     "/v1/status",
     "/v1/groups",
     "/v1/sessions",
-    "/v1/explain/{group|lock|session}/{name}",
+    "/v1/explain/{group|lock|leader|session|deadlock}/{name}",
+    "/v1/explain/deadlock",
     "gRPC: quorate.v1.Sessions, quorate.v1.Operator, with reflection and health",
 ];
 
@@ -59,6 +61,7 @@ pub fn router(
         .route("/v1/status", get(status))
         .route("/v1/groups", get(groups))
         .route("/v1/sessions", get(list_sessions))
+        .route("/v1/explain/deadlock", get(explain_deadlocks))
         .route("/v1/explain/{kind}/{name}", get(explain))
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here")
@@ -190,11 +193,22 @@ async fn explain(State(desk): State<Desk>, Path((kind, name)): Path<(String, Str
     let kind = match kind.as_str() {
         "group" => Kind::Group,
         "lock" => Kind::Lock,
+        "leader" => Kind::Leader,
         "session" => Kind::Session,
+        "deadlock" => Kind::Deadlock,
         _ => {
-            return failure(StatusCode::NOT_FOUND, "there is an explanation of a group, a lock or a session");
+            let why = "there is an explanation of a group, a lock, a leader, a session or a deadlock";
+            return failure(StatusCode::NOT_FOUND, why);
         }
     };
+    explained(&desk, kind, name).await
+}
+
+async fn explain_deadlocks(State(desk): State<Desk>) -> Response {
+    explained(&desk, proto::explain_request::Kind::Deadlock, String::new()).await
+}
+
+async fn explained(desk: &Desk, kind: proto::explain_request::Kind, name: String) -> Response {
     let request = proto::ExplainRequest { kind: kind.into(), name, max: 0 };
     let explained = desk.operator.explain(request).await;
     answer(explained.map(|(reply, stale)| json::explain(&reply, stale.as_deref())))

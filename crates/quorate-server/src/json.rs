@@ -67,7 +67,8 @@ fn seat(seat: Option<&proto::Seat>) -> Value {
     }
 }
 
-fn holder(holder: &proto::Holder) -> Value {
+/// One that acts.
+pub fn holder(holder: &proto::Holder) -> Value {
     json!({
         "name": holder.name,
         "session": holder.session,
@@ -75,7 +76,30 @@ fn holder(holder: &proto::Holder) -> Value {
         "entry": holder.entry,
         "seat": seat(holder.seat.as_ref()),
         "lease_remaining_ms": holder.remaining_ms,
+        "draining": holder.draining,
+        "stalled_since": holder.stalled_since_ms.map(time),
     })
+}
+
+fn evidence(evidence: &proto::Evidence) -> Value {
+    json!({
+        "what": evidence.what,
+        "sentence": evidence.sentence,
+        "at": evidence.at_ms.map(time),
+        "session": evidence.session,
+    })
+}
+
+fn advice(advice: &proto::Advice) -> Value {
+    json!({ "what": advice.what, "command": advice.command })
+}
+
+fn each<T>(all: &[T], one: impl Fn(&T) -> Value) -> Vec<Value> {
+    all.iter().map(one).collect()
+}
+
+fn word_or_null(word: &str) -> Option<&str> {
+    (!word.is_empty()).then_some(word)
 }
 
 /// A name in a list.
@@ -164,6 +188,31 @@ fn waiter(waiter: &proto::Waiter) -> Value {
         "since": time(waiter.since_ms),
         "cause": waiter.cause,
         "sentence": waiter.sentence,
+        "until": waiter.until_ms.map(time),
+        "until_what": word_or_null(&waiter.until_what),
+        "waits_for": each(&waiter.waits_for, holder),
+        "evidence": each(&waiter.evidence, evidence),
+        "advice": each(&waiter.advice, advice),
+    })
+}
+
+fn deadlock(deadlock: &proto::Deadlock) -> Value {
+    let wait = |wait: &proto::DeadlockWait| {
+        json!({
+            "session": wait.session,
+            "name": wait.name,
+            "label": wait.label,
+            "entry": wait.entry,
+            "group": wait.group,
+            "held_by": wait.held_by,
+            "since": time(wait.since_ms),
+        })
+    };
+    json!({
+        "tie": deadlock.tie,
+        "sentence": deadlock.sentence,
+        "waits": each(&deadlock.waits, wait),
+        "advice": each(&deadlock.advice, advice),
     })
 }
 
@@ -192,21 +241,31 @@ fn past(past: &proto::Past) -> Value {
 pub fn explain(reply: &proto::ExplainReply, stale: Option<&str>) -> Value {
     json!({
         "sentence": reply.sentence,
+        "cause": reply.cause,
+        "until": reply.until_ms.map(time),
+        "until_what": word_or_null(&reply.until_what),
+        "waits_for": each(&reply.waits_for, holder),
+        "evidence": each(&reply.evidence, evidence),
+        "remedies": each(&reply.remedies, advice),
         "group": reply.group.as_ref().map(group),
         "policy": reply.policy.as_ref().map(policy),
         "created": reply.group.as_ref().map(|_| reply.created),
         "version": reply.group.as_ref().map(|_| reply.version),
-        "holders": reply.holders.iter().map(holder).collect::<Vec<_>>(),
-        "waiters": reply.waiters.iter().map(waiter).collect::<Vec<_>>(),
-        "members": reply.members.iter().map(member).collect::<Vec<_>>(),
+        "holders": each(&reply.holders, holder),
+        "waiters": each(&reply.waiters, waiter),
+        "reserved": each(&reply.reserved, waiter),
+        "deadlocks": each(&reply.deadlocks, deadlock),
+        "members": each(&reply.members, member),
         "observers": reply.observers,
-        "history": reply.history.iter().map(past).collect::<Vec<_>>(),
+        "history": each(&reply.history, past),
         "history_max": reply.history_max,
         "session": reply.session.as_ref().map(session),
         "advice": reply.advice,
         "applied": reply.applied,
         "reign": reply.reign,
+        "took_us": reply.took_us,
         "stale": stale,
+        "no_quorum_since": reply.no_quorum_since_ms.map(time),
     })
 }
 

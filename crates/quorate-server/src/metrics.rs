@@ -33,6 +33,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     requests: Family<Request, Counter>,
     latency: Histogram,
+    explained: Histogram,
     frames: Arc<[Counter; FRAME_KINDS.len()]>,
     missed: Counter,
 }
@@ -57,6 +58,7 @@ impl Metrics {
     pub fn new(node: Node, lines: Arc<Lines>) -> Self {
         // From 100 us, which no disk beats, to 3.3 s, where clients have given up.
         let latency = Histogram::new(exponential_buckets(0.000_1, 2.0, 16));
+        let explained = Histogram::new(exponential_buckets(0.000_01, 2.0, 16));
         let (requests, missed) = (Family::default(), Counter::default());
         let sent = Family::<Sent, Counter>::default();
         // Frames are counted by the ten thousand a second, so each counter is looked up once, here.
@@ -72,6 +74,11 @@ impl Metrics {
             "From the arrival of a command to its application, the commit included",
             latency.clone(),
         );
+        registry.register(
+            "explain_duration_seconds",
+            "How long it took to find out why, once a quorum had answered",
+            explained.clone(),
+        );
         registry.register("frames_sent", "Frames sent to clients, by kind", sent);
         registry.register(
             "changes_missed",
@@ -79,7 +86,7 @@ impl Metrics {
             Counter::clone(&missed),
         );
         registry.register_collector(Box::new(Read { node, lines }));
-        Self { registry: Arc::new(registry), requests, latency, frames: Arc::new(frames), missed }
+        Self { registry: Arc::new(registry), requests, latency, explained, frames: Arc::new(frames), missed }
     }
 
     /// All of them as text.
@@ -109,6 +116,13 @@ impl Metrics {
         if result.is_ok() {
             self.latency.observe(since.elapsed().as_secs_f64());
         }
+    }
+
+    /// Times one explanation; how long it took, in microseconds.
+    pub fn explained(&self, since: Instant) -> u64 {
+        let took = since.elapsed();
+        self.explained.observe(took.as_secs_f64());
+        u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Counts one frame on its way to a client.

@@ -3,7 +3,7 @@
 //! Rule: a read is made after a quorum has confirmed this node, or says since when none did (RULES R26).
 //! A change goes through the log with a tool's number and a precondition, so a retry is harmless (R21).
 
-use crate::explain::{self, Sources};
+use crate::explain::{self, Sources, Stale};
 use crate::metrics::{self, Metrics};
 use crate::node::{Node, disk};
 use crate::sessions::Peers;
@@ -11,9 +11,9 @@ use quorate::proto;
 use quorate::service::NotApplied;
 use quorate::wire::{self, Malformed};
 use quorate_core::frame::Outcome;
-use quorate_core::id::{ClientId, Name, SessionId};
-use quorate_core::state_machine::{Command, Refusal, Reply, ToolOp};
-use quorate_core::time::Span;
+use quorate_core::id::{ClientId, LogIndex, Name, SessionId};
+use quorate_core::state_machine::{Command, Refusal, Reply, StateMachine, ToolOp};
+use quorate_core::time::{Span, Wall};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -165,10 +165,11 @@ impl Operator {
         }
     }
 
-    /// Removes an empty group.
+    /// Removes an empty group; or, if asked, one with all that wait in it, and asks those that act to stop.
     ///
     /// # Errors
     /// As [`Operator::create_group`]. Repeated after an unknown outcome, `NOT_FOUND` means that it is gone.
+    /// `FAILED_PRECONDITION` if the name was made at another index than the one given.
     pub async fn delete_group(
         &self,
         request: proto::DeleteGroupRequest,
@@ -176,25 +177,74 @@ impl Operator {
         let created = wire::from_index(request.created);
         let group = name(&request.group)?;
         let op = match request.end {
-            true => ToolOp::EndGroup { group, created },
-            false => ToolOp::DeleteGroup { group, created },
+            true => ToolOp::EndGroup { group: group.clone(), created },
+            false => ToolOp::DeleteGroup { group: group.clone(), created },
         };
-        self.propose(&request.client, op).await.map(|_| proto::DeleteGroupReply {})
+        match self.propose(&request.client, op).await {
+            Ok(_) => Ok(proto::DeleteGroupReply { left: self.asked_to_stop(&group) }),
+            Err(status) => Err(self.of_another_making(&group, created).unwrap_or(status)),
+        }
     }
 
-    /// Asks the holder to stop in favour of a member that waits. The answer says that it was asked; what came of it
-    /// is in the group's history.
+    /// The refusal for a name that is there, and was made at another index than the one given.
+    fn of_another_making(&self, name: &Name, created: Option<LogIndex>) -> Option<Status> {
+        let (created, view) = (created?, self.inner.node.read(|machine| machine.group_view(name, 0))?);
+        (view.created != created).then(|| {
+            Status::failed_precondition(format!(
+                "{name} was made at log index {}, not {created}: it is another one; nothing was deleted",
+                view.created
+            ))
+        })
+    }
+
+    /// Those of a name that were asked to stop and act still.
+    fn asked_to_stop(&self, name: &Name) -> Vec<proto::Holder> {
+        let (view, labels) = self.inner.node.read(|machine| {
+            let view = machine.group_view(name, 0);
+            let holders = view.iter().flat_map(|view| &view.holders).map(|holder| Some(holder.session));
+            let labels: Vec<String> = holders.map(|session| explain::label(machine, session)).collect();
+            (view, labels)
+        });
+        let holders = view.map(|view| view.holders).unwrap_or_default();
+        let asked = holders.iter().zip(labels).filter(|(holder, _)| holder.draining.is_some());
+        let remaining = |session| self.inner.node.lease_remaining(session).map(Span::as_millis);
+        asked
+            .map(|(holder, label)| proto::Holder {
+                remaining_ms: remaining(holder.session),
+                label,
+                ..wire::to_holder(holder)
+            })
+            .collect()
+    }
+
+    /// Asks the holder to stop in favour of a member that waits. The answer says who was asked; what came of it
+    /// is in the name's history.
     ///
     /// # Errors
     /// As [`Operator::create_group`]. Repeated while the holder is asked, it is refused.
     pub async fn transfer(&self, request: proto::TransferRequest) -> Result<proto::TransferReply, Status> {
-        let op = ToolOp::Transfer {
-            group: name(&request.group)?,
-            to: request.to,
-            drain: Span::from_millis(request.drain_ms),
-            force: request.force,
+        let group = name(&request.group)?;
+        let drain = match request.drain_ms {
+            0 => self.longest_drain(&group),
+            ms => Span::from_millis(ms),
         };
-        self.propose(&request.client, op).await.map(|_| proto::TransferReply {})
+        let op = ToolOp::Transfer { group: group.clone(), to: request.to, drain, force: request.force };
+        let index = self.inner.node.read(StateMachine::applied).0;
+        self.propose(&request.client, op).await?;
+        Ok(proto::TransferReply {
+            asked: self.asked_to_stop(&group).into_iter().next(),
+            until_ms: Some(disk::wall().0 + drain.as_millis()),
+            index,
+        })
+    }
+
+    /// The longest time that the first holder may be given: a third of its lease (RULES R7).
+    fn longest_drain(&self, name: &Name) -> Span {
+        let ttl = self.inner.node.read(|machine| {
+            let view = machine.group_view(name, 0)?;
+            machine.session_view(view.holders.first()?.session).map(|session| session.ttl)
+        });
+        ttl.map(|ttl| Span::from_millis(ttl.as_millis() / 3)).unwrap_or_default()
     }
 
     /// States how many members act at once; holders of seats that go are asked to stop.
@@ -202,8 +252,10 @@ impl Operator {
     /// # Errors
     /// As [`Operator::create_group`]. Repeated, it answers the same.
     pub async fn set_seats(&self, request: proto::SetSeatsRequest) -> Result<proto::SetSeatsReply, Status> {
-        let op = ToolOp::SetSeats { group: name(&request.group)?, seats: request.seats };
-        self.propose(&request.client, op).await.map(|_| proto::SetSeatsReply {})
+        let group = name(&request.group)?;
+        let op = ToolOp::SetSeats { group: group.clone(), seats: request.seats };
+        self.propose(&request.client, op).await?;
+        Ok(proto::SetSeatsReply { asked: self.asked_to_stop(&group) })
     }
 
     /// Asks a session to stop; its lease is renewed no more.
@@ -228,16 +280,23 @@ impl Operator {
             .map_err(|_| Status::invalid_argument(format!("kind {} is unknown", request.kind)))?;
         let max = shown(request.max, SHOWN_DEFAULT);
         let stale = self.stale().await;
-        let sources = self.sources();
-        let reply = match kind {
+        let confirmed = self.inner.confirmed_ms.load(Ordering::Relaxed);
+        let since = (confirmed > 0).then_some(Wall(confirmed));
+        let unconfirmed = stale.clone().map(|why| Stale { why, since });
+        let sources = Sources { stale: unconfirmed, ..self.sources() };
+        let started = Instant::now();
+        let mut reply = match kind {
             Kind::Session => {
                 let id = request.name.parse().map(SessionId).map_err(|_| {
                     Status::invalid_argument(format!("{:?} is not the number of a session", request.name))
                 })?;
                 explain::session(&sources, id)
             }
+            Kind::Deadlock if request.name.is_empty() => explain::deadlocks(&sources, None),
+            Kind::Deadlock => explain::deadlocks(&sources, Some(&name(&request.name)?)),
             kind => explain::group(&sources, kind, &name(&request.name)?, max),
         };
+        reply.took_us = self.inner.metrics.explained(started);
         Ok((reply, stale))
     }
 
@@ -260,7 +319,7 @@ impl Operator {
     }
 
     fn sources(&self) -> Sources<'_> {
-        Sources { node: &self.inner.node, peers: &self.inner.peers, now: disk::wall() }
+        Sources { node: &self.inner.node, peers: &self.inner.peers, now: disk::wall(), stale: None }
     }
 
     async fn propose(&self, client: &[u8], op: ToolOp) -> Result<Reply, Status> {

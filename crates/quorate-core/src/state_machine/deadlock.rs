@@ -4,11 +4,15 @@
 //! Rule: a session can go on if it waits for nothing, or if for each of its waits some holder can go on; the
 //! others are deadlocked. With several seats that is a knot, not a cycle (Holt 1972; Chandy, Misra and Haas
 //! 1983).
+//! One that would be alone waits for all that share, and one that would share for all that are alone: each of
+//! them counts as a wait of its own, so that one deadlocked reader is enough.
 //! Needs: only blocking acquires of lock-like faces count, never standing by in a group. A wait for oneself
 //! through another handle counts.
 
-use super::{Face, StateMachine};
+use super::group::Group;
+use super::{Face, Mode, StateMachine};
 use crate::id::{EntryId, Name, SessionId};
+use crate::time::Wall;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -28,6 +32,20 @@ pub struct Edge {
     pub group: Name,
     /// Who holds it, and is deadlocked too.
     pub held_by: Vec<SessionId>,
+    /// Since when it waits, by the proposer's wall clock.
+    #[serde(default)]
+    pub since: Wall,
+}
+
+/// How a deadlock is tied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tie {
+    /// A session waits for what it holds itself, through another handle.
+    Oneself,
+    /// Each waits for one other.
+    Cycle,
+    /// One waits for several, none of whom can go on.
+    Knot,
 }
 
 /// A set of waits that never end.
@@ -46,24 +64,85 @@ impl Deadlock {
         };
         self.waits.iter().map(wait).collect::<Vec<_>>().join("; ")
     }
+
+    /// How it is tied.
+    pub fn tie(&self) -> Tie {
+        let oneself = |edge: &Edge| edge.held_by == [edge.session];
+        match self.waits.as_slice() {
+            waits if waits.iter().any(|edge| edge.held_by.len() > 1) => Tie::Knot,
+            waits if waits.iter().all(oneself) => Tie::Oneself,
+            _ => Tie::Cycle,
+        }
+    }
+
+    /// The newest of its waits: giving it up costs least.
+    pub fn newest(&self) -> Option<&Edge> {
+        self.waits.iter().max_by_key(|edge| edge.entry)
+    }
 }
 
 /// Everything that a session waits for: the place, the name, and who holds it.
-type Waits = BTreeMap<SessionId, Vec<(EntryId, Name, BTreeSet<SessionId>)>>;
+type Waits = BTreeMap<SessionId, Vec<Wait>>;
+
+/// One wait: the place, the name, and holders of whom one must go on.
+type Wait = (EntryId, Name, BTreeSet<SessionId>);
 
 impl StateMachine {
     /// Every deadlock among blocking acquires, each a closed set of sessions.
     pub fn deadlocks(&self) -> Vec<Deadlock> {
-        let waits = self.blocking_waits();
-        let mut stuck = self.stuck(&waits);
+        self.deadlocks_in(&self.blocking_waits())
+    }
+
+    fn deadlocks_in(&self, waits: &Waits) -> Vec<Deadlock> {
+        let mut stuck = self.stuck(waits);
         let mut found = Vec::new();
         while let Some(first) = stuck.first().copied() {
-            let members = reach(first, &waits, &stuck);
+            let members = reach(first, waits, &stuck);
             stuck.retain(|session| !members.contains(session));
-            let closed = closed_part(&members, &waits);
-            found.push(self.describe_deadlock(&closed, &waits));
+            let closed = closed_part(&members, waits);
+            found.push(self.describe_deadlock(&closed, waits));
         }
         found
+    }
+
+    /// The deadlock that keeps a name's seats from ever being free, if there is one. Only the waits behind its
+    /// holders are looked at, so this costs little in a large service.
+    pub fn deadlock_behind(&self, name: &Name) -> Option<Deadlock> {
+        let group = self.groups.get(name)?;
+        let holders: Vec<SessionId> = group.holders().map(|entry| entry.session).collect();
+        let waits = self.waits_behind(&holders);
+        let stuck = self.stuck(&waits);
+        let is_stuck = |holder: &SessionId| stuck.contains(holder);
+        let never_free =
+            if group.shared() > 0 { holders.iter().any(is_stuck) } else { holders.iter().all(is_stuck) };
+        if never_free { self.deadlocks_in(&waits).into_iter().next() } else { None }
+    }
+
+    /// The blocking waits of these sessions, of those that they wait for, and so on.
+    fn waits_behind(&self, sessions: &[SessionId]) -> Waits {
+        let mut waits = Waits::new();
+        let mut next = sessions.to_vec();
+        while let Some(session) = next.pop() {
+            if waits.contains_key(&session) {
+                continue;
+            }
+            let own = self.waits_of(session);
+            next.extend(own.iter().flat_map(|(_, _, holders)| holders).copied());
+            waits.insert(session, own);
+        }
+        waits
+    }
+
+    /// The blocking waits of one session.
+    fn waits_of(&self, session: SessionId) -> Vec<Wait> {
+        let mut waits = Waits::new();
+        let entries = self.sessions.get(&session).map(|session| &session.entries);
+        for entry in entries.into_iter().flatten() {
+            if let Some(group) = self.places.get(entry).and_then(|name| self.groups.get(name)) {
+                add_waits(group, core::iter::once(*entry), &mut waits);
+            }
+        }
+        waits.remove(&session).unwrap_or_default()
     }
 
     /// The deadlock that a session is part of.
@@ -93,20 +172,7 @@ impl StateMachine {
     fn blocking_waits(&self) -> Waits {
         let mut waits = Waits::new();
         for group in self.groups.values() {
-            if !matches!(group.face, Face::Lock | Face::Semaphore) || group.waiting.is_empty() {
-                continue;
-            }
-            let holders: BTreeSet<SessionId> = group.holders().map(|entry| entry.session).collect();
-            if holders.is_empty() {
-                continue;
-            }
-            for id in group.waiting.values() {
-                let entry = &group.queue[id];
-                if entry.terms.blocking {
-                    let wait = (entry.id, group.name.clone(), holders.clone());
-                    waits.entry(entry.session).or_default().push(wait);
-                }
-            }
+            add_waits(group, group.waiting.values().copied(), &mut waits);
         }
         waits
     }
@@ -136,17 +202,43 @@ impl StateMachine {
                 if held_by.is_empty() {
                     continue;
                 }
-                let name = self.groups.get(group).and_then(|g| g.queue.get(entry));
+                if let Some(same) = edges.iter_mut().find(|edge: &&mut Edge| edge.entry == *entry) {
+                    same.held_by.extend(held_by);
+                    continue;
+                }
+                let queued = self.groups.get(group).and_then(|g| g.queue.get(entry));
                 edges.push(Edge {
                     session: *session,
-                    name: name.map(|entry| entry.name.to_string()).unwrap_or_default(),
+                    name: queued.map(|entry| entry.name.to_string()).unwrap_or_default(),
                     entry: *entry,
                     group: group.clone(),
                     held_by,
+                    since: queued.map(|entry| entry.joined).unwrap_or_default(),
                 });
             }
         }
         Deadlock { waits: edges }
+    }
+}
+
+/// Adds the blocking waits among these places of a group.
+fn add_waits(group: &Group, places: impl Iterator<Item = EntryId>, waits: &mut Waits) {
+    if !matches!(group.face, Face::Lock | Face::Semaphore) || group.waiting.is_empty() {
+        return;
+    }
+    let holders: BTreeSet<SessionId> = group.holders().map(|entry| entry.session).collect();
+    if holders.is_empty() {
+        return;
+    }
+    let blocking = places.filter(|id| group.waits(*id)).filter_map(|id| group.queue.get(&id));
+    for entry in blocking.filter(|entry| entry.terms.blocking) {
+        let own = waits.entry(entry.session).or_default();
+        if group.shared() > 0 || entry.mode == Mode::Shared {
+            let each = holders.iter().map(|holder| BTreeSet::from([*holder]));
+            own.extend(each.map(|one| (entry.id, group.name.clone(), one)));
+        } else {
+            own.push((entry.id, group.name.clone(), holders.clone()));
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use super::entry::Entry;
 use super::group::Group;
-use super::{Face, MemberKind, OnDisconnect, PolicyWish, Reason, Seat, StateMachine, Wall};
-use crate::id::{EntryId, Generation, LogIndex, Name, Reign, SeatNo, SessionId, Token, Version, ViewId};
+use super::{Deadlock, Face, MemberKind, Mode, OnDisconnect, PolicyWish, Reason, Seat, StateMachine, Wall};
+use crate::id::{
+    EntryId, Generation, LogIndex, Name, Reign, SeatNo, SessionId, TaskId, Token, Version, ViewId,
+};
 use crate::time::Span;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -95,7 +97,7 @@ fn list(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
         let comma = if n == 0 { "" } else { ", " };
         write!(f, "{comma}{} (session {}, token {})", holder.name, holder.session, holder.seat.token)?;
         if let Some(why) = &holder.draining {
-            write!(f, ", which was asked to stop for {why}")?;
+            write!(f, ", which was asked to stop: {why}")?;
         }
         if holder.stalled_since.is_some() {
             write!(f, ", whose work has stalled")?;
@@ -130,6 +132,77 @@ pub struct Holder {
     pub stalled_since: Option<Wall>,
 }
 
+/// Why a holder was asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AskedFor {
+    /// An operator moves its seat to another.
+    Transfer,
+    /// A heavier member came.
+    Preempt,
+    /// It has held as long as it said.
+    MaxHold,
+    /// The group has fewer seats now.
+    FewerSeats,
+    /// The group is being deleted.
+    Delete,
+}
+
+/// A holder was asked to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// What for.
+    pub what: AskedFor,
+    /// In words.
+    pub why: String,
+    /// Since when, by the proposer's wall clock.
+    pub since: Wall,
+    /// Who is to act then: its name and session.
+    pub to: Option<(String, SessionId)>,
+    /// The task that ends its time to stop; none: it is asked until it stops.
+    pub task: Option<TaskId>,
+    /// At the end of its time its renewals are stopped.
+    pub force: bool,
+}
+
+/// What a holder said it would do, and what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Duty {
+    /// Whose.
+    pub holder: Holder,
+    /// It shares (RULES R13).
+    pub mode: Mode,
+    /// It was asked to stop.
+    pub asked: Option<Asked>,
+    /// How long it said that it would hold, and the task that ends that.
+    pub max_hold: Option<(Span, Option<TaskId>)>,
+    /// How often it said that its work would give a sign (RULES R20).
+    pub progress: Option<Span>,
+}
+
+/// A seat that rests between two holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resting {
+    /// Which.
+    pub seat: SeatNo,
+    /// Since when, by the proposer's wall clock.
+    pub since: Wall,
+    /// The task that ends it.
+    pub task: TaskId,
+}
+
+/// A place that is kept for a member that is away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Away {
+    /// Its name, by which it is known when it comes back.
+    pub name: String,
+    /// The session that it had.
+    pub session: SessionId,
+    /// Its place in the queue.
+    pub entry: EntryId,
+    /// The task that gives the place up.
+    pub task: TaskId,
+}
+
 /// One that waits, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
@@ -145,6 +218,10 @@ pub struct Waiter {
     pub since: Wall,
     /// What it waits for.
     pub blocker: Blocker,
+    /// It would share (RULES R13).
+    pub mode: Mode,
+    /// The first that is ahead and waits too: its place, and whether it would be alone.
+    pub ahead: Option<(EntryId, Mode)>,
 }
 
 /// A change that a name remembers.
@@ -204,6 +281,16 @@ pub struct GroupView {
     pub policy: PolicyWish,
     /// Those that act, lowest seat first.
     pub holders: Vec<Holder>,
+    /// What each of them said it would do and was asked, in the same order.
+    pub duties: Vec<Duty>,
+    /// The seats that rest between two holders.
+    pub resting: Vec<Resting>,
+    /// The places that are kept for members that are away.
+    pub away: Vec<Away>,
+    /// It is being deleted.
+    pub ending: bool,
+    /// What keeps its seats from ever being free (RULES R19).
+    pub deadlock: Option<Deadlock>,
     /// How many of them share (RULES R13).
     pub shared: u64,
     /// Those that wait, in order, at most as many as asked.
@@ -263,6 +350,11 @@ impl StateMachine {
             version: group.version,
             policy: group.policy.clone(),
             holders: group.holders().filter_map(Entry::holder).collect(),
+            duties: group.holders().filter_map(|entry| group.duty(entry)).collect(),
+            resting: group.resting_seats(),
+            away: group.away(),
+            ending: group.ending,
+            deadlock: self.deadlock_behind(name),
             shared: group.shared(),
             waiters: group.waiters(max),
             members: group.member_list().into_iter().take(max).collect(),
@@ -324,8 +416,10 @@ impl Group {
     }
 
     fn waiters(&self, max: usize) -> Vec<Waiter> {
+        let first = self.waiting.values().next().and_then(|id| self.queue.get(id));
         let waiting = self.members().into_iter().zip(1..).filter_map(|(entry, position)| {
             let blocker = self.blocked_by(entry.id)?;
+            let is_behind = matches!(blocker, Blocker::Behind { .. });
             Some(Waiter {
                 name: entry.name.to_string(),
                 session: entry.session,
@@ -333,9 +427,55 @@ impl Group {
                 position,
                 since: entry.joined,
                 blocker,
+                mode: entry.mode,
+                ahead: first.filter(|_| is_behind).map(|first| (first.id, first.mode)),
             })
         });
         waiting.take(max).collect()
+    }
+
+    /// What a holder said it would do and was asked.
+    fn duty(&self, entry: &Entry) -> Option<Duty> {
+        let holder = entry.holder()?;
+        let asked = entry.drain.as_ref().map(|drain| Asked {
+            what: self.asked_for(entry, drain.to.is_some(), &drain.why),
+            why: drain.why.clone(),
+            since: drain.since,
+            to: drain.to.and_then(|to| self.queue.get(&to)).map(|to| (to.name.clone(), to.session)),
+            task: drain.task,
+            force: drain.force,
+        });
+        Some(Duty {
+            holder,
+            mode: entry.mode,
+            asked,
+            max_hold: entry.terms.max_hold.map(|span| (span, entry.hold)),
+            progress: entry.terms.progress,
+        })
+    }
+
+    fn asked_for(&self, entry: &Entry, in_favour: bool, why: &str) -> AskedFor {
+        let is_beyond = entry.seat.is_some_and(|seat| seat.no.0 >= self.policy.seats());
+        match in_favour {
+            true if why.starts_with("a transfer") => AskedFor::Transfer,
+            true => AskedFor::Preempt,
+            false if self.ending => AskedFor::Delete,
+            false if is_beyond => AskedFor::FewerSeats,
+            false => AskedFor::MaxHold,
+        }
+    }
+
+    fn resting_seats(&self) -> Vec<Resting> {
+        let resting = self.resting.iter();
+        resting.map(|(seat, rest)| Resting { seat: *seat, since: rest.since, task: rest.task }).collect()
+    }
+
+    fn away(&self) -> Vec<Away> {
+        let away = |entry: &Entry| {
+            let (name, session, entry, task) = (entry.name.clone(), entry.session, entry.id, entry.away?);
+            Some(Away { name, session, entry, task })
+        };
+        self.queue.values().filter_map(away).collect()
     }
 }
 

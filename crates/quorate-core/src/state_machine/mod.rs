@@ -22,8 +22,10 @@ mod task;
 
 pub use codec::CodecError;
 pub use command::*;
-pub use deadlock::{Deadlock, Edge};
-pub use explain::{Blocker, GroupSummary, GroupView, Holder, Past, SessionView, Waiter};
+pub use deadlock::{Deadlock, Edge, Tie};
+pub use explain::{
+    Asked, AskedFor, Away, Blocker, Duty, GroupSummary, GroupView, Holder, Past, Resting, SessionView, Waiter,
+};
 pub use group::HISTORY_MAX;
 pub use policy::{Face, Handover, Numbering, Order, PolicyClash, PolicyWish, Preempt, Rejoin};
 

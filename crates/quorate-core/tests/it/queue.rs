@@ -404,7 +404,7 @@ fn r20_a_hold_too_long_and_work_without_a_sign_are_shown() {
     let reign = log.machine.reign();
     log.apply(Command::TimerFired { timer: Timer::Task { task }, reign, silent: Span::ZERO });
     assert!(
-        waits(&log, "other")[0].ends_with("asked to stop for it has held for 100 ms, as long as it said"),
+        waits(&log, "other")[0].ends_with("asked to stop: it has held for 100 ms, as long as it said"),
         "{:?}",
         waits(&log, "other")
     );
@@ -500,4 +500,23 @@ fn r19_a_wait_that_asked_is_given_up_when_a_later_one_closes_the_cycle() {
             if own.contains(&sessions[0]) && change.reason == Reason::Deadlock)
     });
     assert!(told_victim, "it is told, and why: {:?}", closing.events);
+}
+
+#[test]
+fn r19_one_deadlocked_reader_is_enough_to_keep_a_writer_out_for_ever() {
+    let (mut log, sessions) = with_sessions(3);
+    let shared = || Join { mode: Mode::Shared, ..Log::join_op("x", Face::Lock) };
+    log.join(sessions[0], shared());
+    log.join(sessions[1], shared());
+    log.acquire(sessions[2], "y");
+    log.acquire(sessions[2], "x");
+    assert!(log.machine.deadlock_behind(&name("x")).is_none(), "both readers can go on");
+    log.acquire(sessions[0], "y");
+    let found = log.machine.deadlock_behind(&name("x")).expect("one of them cannot");
+    assert_eq!(
+        found.sentence(),
+        "session 1 waits for y, held by session 3; session 3 waits for x, held by session 1"
+    );
+    assert_eq!((found.tie(), found.newest().map(|edge| edge.session)), (Tie::Cycle, Some(sessions[0])));
+    assert_eq!(log.machine.deadlocks(), [found]);
 }

@@ -75,12 +75,14 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Show how the service is
     Status(operator::StatusArgs),
-    /// List, show, create and delete groups and locks
+    /// List, show, create, resize and delete groups and locks
     #[command(subcommand)]
     Group(operator::GroupCommand),
     /// List, show and close sessions
     #[command(subcommand)]
     Session(operator::SessionCommand),
+    /// Move a seat to a member that waits for it
+    Transfer(operator::TransferArgs),
     /// Say who holds a name, who waits and for whom, and what happened last
     #[command(subcommand)]
     Explain(operator::ExplainCommand),
@@ -105,6 +107,7 @@ impl Command {
             Self::Status(args) => operator::status(&args, global),
             Self::Group(command) => operator::group(command, global),
             Self::Session(command) => operator::session(command, global),
+            Self::Transfer(args) => operator::transfer(args, global),
             Self::Explain(command) => operator::explain(command, global),
             Self::Guard(args) => guard::run(args, global),
             Self::Join(args) => join::run(args, global),

@@ -6,10 +6,12 @@ mod explain;
 mod group;
 mod session;
 mod tables;
+mod transfer;
 
 pub use explain::{ExplainCommand, explain};
 pub use group::{CreateArgs, GroupCommand, group};
 pub use session::{SessionCommand, session};
+pub use transfer::{TransferArgs, transfer};
 
 use super::exit::{Code, Failure, Outcome};
 use super::output::{self, Tone, facts, fold, paint};

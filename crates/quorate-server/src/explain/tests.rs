@@ -3,6 +3,7 @@
 use super::*;
 use quorate_core::id::{ClusterId, Generation, LogIndex, RequestId, Secret};
 use quorate_core::state_machine::{Command, Join, Limits, MemberKind, Mode, Op, Proposal, Reply};
+use std::collections::BTreeMap;
 
 const NOW: Wall = Wall(1_764_509_400_000);
 
@@ -58,9 +59,20 @@ impl World {
         self.machine.group_view(&Name::new(name).unwrap(), 10).unwrap()
     }
 
-    fn advice(&self, name: &str, people: &People) -> Vec<String> {
+    /// The sentence, the cause and the advice, as the service would give them.
+    fn explained(&self, kind: Kind, name: &str, people: &People) -> (String, &'static str, Vec<String>) {
         let view = self.view(name);
-        advice(&view, people, &Chain::behind(&self.machine, &view))
+        let scene = Scene { view: &view, people, due: BTreeMap::new(), now: NOW };
+        let why = headline(kind, &scene);
+        (sentence(kind, &scene, &why), why.cause, why.advice.iter().map(remedy::line).collect())
+    }
+
+    /// Why each waits.
+    fn waits(&self, name: &str, people: &People) -> Vec<(String, String)> {
+        let view = self.view(name);
+        let scene = Scene { view: &view, people, due: BTreeMap::new(), now: NOW };
+        let waiters = view.waiters.iter().map(|waiter| wait::to_waiter(&scene, waiter));
+        waiters.map(|waiter| (waiter.cause, waiter.sentence)).collect()
     }
 }
 
@@ -80,26 +92,45 @@ fn a_held_lock_says_who_since_when_until_when_and_how_many_wait() {
     let (a, b) = (world.open("host-a"), world.open("host-b"));
     world.join(a, 1, "orders", Face::Lock, "a");
     world.join(b, 1, "orders", Face::Lock, "b");
-    let people = People::from([(a, alive(9_000, 1_000))]);
+    let (sentence, cause, advice) =
+        world.explained(Kind::Lock, "orders", &People::from([(a, alive(9_000, 1_000))]));
     assert_eq!(
-        sentence(Kind::Lock, &world.view("orders"), &people, NOW),
+        sentence,
         "lock orders is held by a (session 1, token 4) since 13:29:53 UTC (7.0 s ago) and keeps it until it \
          gives it up, or until 13:30:09 UTC if it falls silent now; 1 waits"
     );
+    assert_eq!(cause, "seats_held");
     assert_eq!(
-        world.advice("orders", &people),
+        advice,
         [
-            "a (session 1) is alive and renews its lease of 10 s: wait until it is done, or ask it to stop with \
-          `quorate session close 1`"
+            "a (session 1) is alive and renews its lease of 10 s: wait until it is done, or ask it to stop: \
+             `quorate session close 1`",
+            "or have it hand over: `quorate transfer orders --to b`"
         ]
     );
+}
+
+#[test]
+fn a_silent_holder_and_one_that_is_gone_are_told_apart() {
+    let mut world = World::new();
+    let (a, b) = (world.open("host-a"), world.open("host-b"));
+    world.join(a, 1, "orders", Face::Lock, "a");
+    world.join(b, 1, "orders", Face::Lock, "b");
     let silent = People::from([(a, alive(3_000, 7_000))]);
+    let why = "the seat is held by a (session 1, token 4); a (session 1, token 4) is connected and silent \
+               since 13:29:53 UTC: it is paused or its link is cut, and its lease ends at 13:30:03 UTC if it \
+               stays so";
+    assert_eq!(world.waits("orders", &silent), [("holder_silent".to_owned(), why.to_owned())]);
+    let gone = People::from([(a, Person { connected: false, ..alive(9_000, 1_000) })]);
+    let (sentence, cause, advice) = world.explained(Kind::Lock, "orders", &gone);
+    assert_eq!(cause, "holder_disconnected");
+    assert!(sentence.ends_with(
+        "; 1 waits; a (session 1, token 4) has no connection: it has died or is cut off, and its lease ends at \
+         13:30:09 UTC if it does not come back"
+    ));
     assert_eq!(
-        world.advice("orders", &silent),
-        [
-            "a (session 1) has been silent for 7.0 s: if it stays so, the next has its turn once its lease ends, \
-          in 3.0 s at the latest; `quorate session close 1` keeps it from coming back"
-        ]
+        advice,
+        ["wait for the end of its lease, and keep it from coming back meanwhile: `quorate session close 1`"]
     );
 }
 
@@ -109,11 +140,13 @@ fn a_free_lock_says_who_had_it_last() {
     let a = world.open("host-a");
     let Reply::Joined(total) = world.join(a, 1, "orders", Face::Lock, "a") else { panic!("not granted") };
     world.call(a, 2, Op::Release { entry: total.entry });
+    let (sentence, cause, _) = world.explained(Kind::Lock, "orders", &People::new());
     assert_eq!(
-        sentence(Kind::Lock, &world.view("orders"), &People::new(), NOW),
+        sentence,
         "lock orders is free: nobody holds it; a (session 1, token 3) had it last, until 13:29:53 UTC (7.0 s \
          ago): leave (by its own call)"
     );
+    assert_eq!(cause, "free");
 }
 
 #[test]
@@ -122,12 +155,16 @@ fn a_group_says_its_members_and_its_face() {
     let (a, b) = (world.open("host-a"), world.open("host-b"));
     world.join(a, 1, "workers", Face::Group, "a");
     world.join(b, 1, "workers", Face::Group, "b");
+    let people = People::from([(a, alive(9_000, 10))]);
+    let (sentence, cause, advice) = world.explained(Kind::Lock, "workers", &people);
     assert_eq!(
-        sentence(Kind::Lock, &world.view("workers"), &People::new(), NOW),
-        "group workers has 2 members in view 2: a (session 1, token 4) acts since 13:29:53 UTC (7.0 s ago); \
-         1 stands by; it is a group, not a lock"
+        sentence,
+        "group workers has 2 members in view 2: a (session 1, token 4) acts since 13:29:53 UTC (7.0 s ago) \
+         and keeps it until it gives it up, or until 13:30:09 UTC if it falls silent now; 1 stands by; it is a \
+         group, not a lock"
     );
-    assert!(world.advice("workers", &People::from([(a, alive(9_000, 10))])).is_empty());
+    assert_eq!(cause, "other_face");
+    assert_eq!(advice[0], "it is a group, not a lock: ask for what it is: `quorate explain group workers`");
 }
 
 #[test]
@@ -137,22 +174,41 @@ fn a_deadlock_is_found_from_every_name_in_it() {
     world.join(a, 1, "orders", Face::Lock, "a");
     world.join(b, 1, "stock", Face::Lock, "b");
     world.join(a, 2, "stock", Face::Lock, "a");
-    assert_eq!(
-        world.advice("orders", &People::new()),
-        ["a (session 1) waits itself, for stock: see `quorate explain lock stock`"]
-    );
+    assert_eq!(world.explained(Kind::Lock, "orders", &People::new()).1, "nobody_waits");
     world.join(b, 2, "orders", Face::Lock, "b");
-    assert_eq!(
-        world.advice("stock", &People::new()),
-        [
-            "this is a deadlock, which ends only when one gives up: session 2 holds stock and waits for orders, \
-          session 1 holds orders and waits for stock; `quorate session close 2` breaks it"
-        ]
-    );
+    let cycle = "this is a deadlock, a cycle, which ends only when one gives up: session 1 waits for stock, \
+                 held by session 2; session 2 waits for orders, held by session 1";
+    for name in ["orders", "stock"] {
+        let (sentence, cause, advice) = world.explained(Kind::Lock, name, &People::new());
+        assert!(sentence.ends_with(cycle), "{sentence}");
+        assert_eq!(cause, "deadlock_cycle");
+        assert_eq!(
+            advice,
+            ["break it where the newest wait is, that of b for orders: `quorate session close 2`"]
+        );
+    }
     let c = world.open("host-c");
     world.join(c, 1, "front", Face::Lock, "c");
     world.join(c, 2, "orders", Face::Lock, "c");
-    assert!(world.advice("front", &People::new())[0].contains("this is a deadlock"));
+    let d = world.open("host-d");
+    world.join(d, 1, "front", Face::Lock, "d");
+    assert_eq!(world.waits("front", &People::new())[0].0, "deadlock_cycle", "it waits for one that is stuck");
+}
+
+#[test]
+fn every_cause_that_is_given_is_in_the_list() {
+    let listed = |cause: &str| CAUSES.iter().filter(|(code, _)| *code == cause).count() == 1;
+    let sources = [include_str!("wait.rs"), include_str!("trouble.rs"), include_str!("../explain.rs")];
+    let mut found = 0;
+    for source in sources {
+        for (_, rest) in source.match_indices("cause: \"").map(|(at, text)| (at, &source[at + text.len()..]))
+        {
+            let code = rest.split('"').next().unwrap();
+            assert!(listed(code), "{code}");
+            found += 1;
+        }
+    }
+    assert!(found >= 8, "{found}");
 }
 
 #[test]
@@ -170,12 +226,8 @@ fn a_session_says_what_it_has_and_how_it_is() {
     let view = world.machine.session_view(b).unwrap();
     let gone = Person { connected: false, ..alive(3_000, 7_000) };
     assert!(session_sentence(&view, &gone, None, NOW).starts_with("session 2 of an unnamed client is open"));
-    assert_eq!(
-        session_advice(&view, &gone),
-        [
-            "it is silent: it loses everything when its lease ends; `quorate session close 2` keeps it from coming \
-          back",
-            "why it waits for orders: `quorate explain lock orders`"
-        ]
-    );
+    let why = session_why(&view, &gone, None, NOW);
+    assert_eq!(why.cause, "session_disconnected");
+    assert_eq!(why.advice[0].command, "quorate session close 2");
+    assert_eq!(session_advice(&view), ["why it waits for orders: `quorate explain lock orders`"]);
 }

@@ -28,7 +28,7 @@ use hub::Hub;
 use leases::Renewals;
 use quorate::service::{Authority, Events, NotApplied};
 use quorate_core::frame::{Bye, Outcome};
-use quorate_core::id::{ClusterId, EntryId, Generation, LogIndex, NodeId, Reign, SessionId, Token};
+use quorate_core::id::{ClusterId, EntryId, Generation, LogIndex, NodeId, Reign, SessionId, TaskId, Token};
 use quorate_core::lease::LeaseKeeper;
 use quorate_core::state_machine::{
     Command, Limits, Op, Opened, Proposal, Refusal, Reply, StateMachine, ToolOp, Total,
@@ -302,6 +302,11 @@ impl<RT: AsyncRuntime> Node<RT> {
     /// How long ago a session was last heard from, if this node keeps the leases.
     pub fn lease_silent(&self, session: SessionId) -> Option<Span> {
         self.keeper().silent_for(self.now(), session)
+    }
+
+    /// How long until something that a queue does later, if this node keeps the time.
+    pub fn task_remaining(&self, task: TaskId) -> Option<Span> {
+        self.keeper().task_remaining(self.now(), task)
     }
 
     /// Whether a connection of the session listens here.

@@ -161,7 +161,8 @@ async fn r11_a_closed_session_is_asked_and_keeps_its_seat_until_it_stops() {
     assert_eq!(closing.why, "it is stuck");
     let told = &server.json(&["explain", "lock", "orders"])[0];
     assert_eq!(told["holders"][0]["session"], 1, "it may still act");
-    assert!(told["advice"][0].as_str().unwrap().contains("was asked to stop (it is stuck)"), "{told}");
+    assert!(told["sentence"].as_str().unwrap().contains("was asked to stop (it is stuck)"), "{told}");
+    assert_eq!((&told["cause"], &told["until_what"]), (&"holder_closing".into(), &"lease_end".into()));
     assert_eq!(server.json(&["session", "show", "1"])[0]["closing"], "it is stuck");
     let end = proto::Call { request: 9, acknowledged: 2, op: Some(proto::call::Op::End(proto::End {})) };
     streams[0].send(proto::client_frame::Frame::Call(end)).await;
@@ -187,11 +188,18 @@ async fn a_deadlock_is_shown_with_its_cycle() {
     a.join("stock", proto::Face::Lock, "a").await;
     b.join("orders", proto::Face::Lock, "b").await;
     let told = &server.json(&["explain", "lock", "orders"])[0];
+    let cycle = "this is a deadlock, a cycle, which ends only when one gives up: session 1 waits for stock, held \
+                 by session 2; session 2 waits for orders, held by session 1";
+    assert!(told["sentence"].as_str().unwrap().ends_with(cycle), "{told}");
     assert_eq!(
         told["advice"][0],
-        "this is a deadlock, which ends only when one gives up: session 1 holds orders and waits for stock, \
-         session 2 holds stock and waits for orders; `quorate session close 1` breaks it"
+        "break it where the newest wait is, that of b for orders: `quorate session close 2`"
     );
+    let all = &server.json(&["explain", "deadlock"])[0];
+    assert_eq!((&all["sentence"], &all["cause"]), (&cycle.into(), &"deadlock_cycle".into()));
+    assert_eq!(all["deadlocks"], server.json(&["explain", "deadlock", "stock"])[0]["deadlocks"]);
+    let text = server.run(&["explain", "deadlock"]).ok().stdout;
+    assert!(text.contains("cycle  a           1  stock      session 2"), "{text}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn an_unknown_path_lists_what_exists() {
     assert_eq!(body["error"], "there is nothing at /v1/nothing");
     assert!(body["paths"].as_array().unwrap().contains(&"/healthz".into()));
     assert_eq!(server.http("POST", "/v1/status").0, 405);
-    assert_eq!(server.get("/v1/explain/leader/x").0, 404);
+    assert_eq!(server.get("/v1/explain/nothing/x").0, 404);
     assert_eq!(server.get("/v1/sessions?after=x").0, 400);
 }
 
@@ -115,6 +115,12 @@ async fn lists_and_explanations_are_the_same_for_curl_and_for_the_cli() {
     assert_eq!(sessions["sessions"][0]["session"], opened.session);
     assert!(sessions["sessions"][0]["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
     assert_eq!(server.get("/v1/explain/session/x").0, 400);
+    let (status, leader) = server.get("/v1/explain/leader/two%20words%2Fand%20a%20slash");
+    assert_eq!((status, &leader["cause"]), (200, &"other_face".into()));
+    assert_eq!(leader["remedies"][0]["command"], "quorate explain lock 'two words/and a slash'");
+    let (status, deadlocks) = server.get("/v1/explain/deadlock");
+    assert_eq!((status, &deadlocks["cause"]), (200, &"no_deadlock".into()));
+    assert_eq!(deadlocks["reign"], 1, "it says as of when");
 }
 
 async fn reflect(server: &Server, message: MessageRequest) -> MessageResponse {

@@ -3,15 +3,23 @@
 use super::super::Global;
 use super::super::exit::Outcome;
 use super::super::output::{self, Tone, fold, paint};
-use super::tables::{history_table, places_table, waiters_table};
+use super::tables::{deadlocks_table, evidence_table, history_table, places_table, waiters_table};
 use super::{explained, warn};
 use crate::json;
 use clap::Subcommand;
 use quorate::proto;
 use std::process::ExitCode;
+use std::sync::LazyLock;
+
+/// The causes, for `--help`.
+static CAUSES: LazyLock<String> = LazyLock::new(|| {
+    let causes = crate::explain::CAUSES.iter().map(|(code, what)| format!("  {code:22}{what}"));
+    format!("Causes, as `--json` has them:\n{}", causes.collect::<Vec<_>>().join("\n"))
+});
 
 /// `quorate explain ...`
 #[derive(Subcommand, Clone, Debug)]
+#[command(after_long_help = CAUSES.as_str())]
 pub enum ExplainCommand {
     /// Who acts in a group, who stands by, and what happened last
     Group {
@@ -23,10 +31,20 @@ pub enum ExplainCommand {
         /// The name of the lock
         name: String,
     },
+    /// Who leads, who stands by, and what happened last
+    Leader {
+        /// The name of the leadership
+        name: String,
+    },
     /// What a session holds, what it waits for, and how its lease is
     Session {
         /// The number of the session
         session: u64,
+    },
+    /// Who waits for whom in a circle or a knot
+    Deadlock {
+        /// Only the one behind this name
+        name: Option<String>,
     },
 }
 
@@ -39,6 +57,8 @@ pub fn explain(command: ExplainCommand, global: &Global) -> Outcome {
     let (kind, name) = match command {
         ExplainCommand::Group { name } => (Kind::Group, name),
         ExplainCommand::Lock { name } => (Kind::Lock, name),
+        ExplainCommand::Leader { name } => (Kind::Leader, name),
+        ExplainCommand::Deadlock { name } => (Kind::Deadlock, name.unwrap_or_default()),
         ExplainCommand::Session { session } => (Kind::Session, session.to_string()),
     };
     let (reply, stale) = explained(kind, name, global)?;
@@ -49,6 +69,8 @@ pub fn explain(command: ExplainCommand, global: &Global) -> Outcome {
     warn(stale.as_deref());
     let mut sections = vec![fold(&reply.sentence, output::columns(), "")];
     sections.extend(waiters_table(&reply));
+    sections.extend(deadlocks_table(&reply));
+    sections.extend(evidence_table(&reply));
     sections.extend(reply.session.as_ref().and_then(places_table));
     sections.extend(history_table(&reply));
     sections.extend(advice(&reply));

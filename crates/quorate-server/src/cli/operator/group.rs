@@ -5,7 +5,9 @@ use super::super::output::{self, Rows, facts};
 use super::super::policy::{FaceArg, PolicyArgs};
 use super::super::{Global, block_on};
 use super::tables::{history_table, members_table, token};
+use super::transfer::left;
 use super::{PAGE, client, explained, fresh, refused, warn};
+use crate::explain::words::count;
 use crate::json;
 use clap::{Args, Subcommand};
 use quorate::proto;
@@ -23,13 +25,23 @@ pub enum GroupCommand {
     },
     /// Make a group that stays when nobody is in it
     Create(CreateArgs),
-    /// Delete a group that is empty
+    /// State how many members act at once; holders of seats that go are asked to stop
+    Seats {
+        /// The name of a group, lock or semaphore
+        name: String,
+        /// How many seats, from 1; for a barrier how many parties
+        seats: u32,
+    },
+    /// Delete a group that is empty; with --end also one that is not
     Delete {
         /// The name of a group or lock
         name: String,
         /// Only if it is the one that was made at this log index, as `create` and `show` tell
         #[arg(long, value_name = "INDEX")]
         created: Option<u64>,
+        /// End the waits of all that wait in it and ask those that act to stop; it is gone when they have
+        #[arg(long)]
+        end: bool,
     },
 }
 
@@ -57,7 +69,8 @@ pub fn group(command: GroupCommand, global: &Global) -> Outcome {
         GroupCommand::List => list_groups(global),
         GroupCommand::Show { name } => show_group(name, global),
         GroupCommand::Create(args) => create_group(args, global),
-        GroupCommand::Delete { name, created } => delete_group(name, created, global),
+        GroupCommand::Seats { name, seats } => set_seats(&name, seats, global),
+        GroupCommand::Delete { name, created, end } => delete_group(&name, created, end, global),
     }
 }
 
@@ -157,16 +170,47 @@ fn create_group(args: CreateArgs, global: &Global) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete_group(name: String, created: Option<u64>, global: &Global) -> Outcome {
-    let request = proto::DeleteGroupRequest { client: client(), group: name.clone(), created, end: false };
-    block_on(async {
+fn set_seats(name: &str, seats: u32, global: &Global) -> Outcome {
+    let request = proto::SetSeatsRequest { client: client(), group: name.into(), seats };
+    let asked = block_on(async {
         let mut operator = global.server.operator().await?;
-        operator.delete_group(request).await.map_err(refused)
+        operator.set_seats(request).await.map(|reply| reply.into_inner().asked).map_err(refused)
     })?;
     if global.json {
-        output::json(&serde_json::json!({ "name": name, "deleted": true }))?;
-    } else {
+        let asked: Vec<_> = asked.iter().map(json::holder).collect();
+        output::json(&serde_json::json!({ "name": name, "seats": seats, "asked": asked }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(format!("{name} has {}{}", count(seats.into(), "seat"), still_there(&asked)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who acts still and was asked to stop, as the end of a sentence.
+fn still_there(asked: &[proto::Holder]) -> String {
+    match asked {
+        [] => String::new(),
+        [one] => format!("; this one was asked to stop and acts until it has: {}", left(one)),
+        several => {
+            let each: Vec<String> = several.iter().map(|holder| format!("\n  {}", left(holder))).collect();
+            format!("; these were asked to stop and act until they have:{}", each.concat())
+        }
+    }
+}
+
+fn delete_group(name: &str, created: Option<u64>, end: bool, global: &Global) -> Outcome {
+    let request = proto::DeleteGroupRequest { client: client(), group: name.into(), created, end };
+    let left = block_on(async {
+        let mut operator = global.server.operator().await?;
+        operator.delete_group(request).await.map(|reply| reply.into_inner().left).map_err(refused)
+    })?;
+    if global.json {
+        let deleted = left.is_empty();
+        let left: Vec<_> = left.iter().map(json::holder).collect();
+        output::json(&serde_json::json!({ "name": name, "deleted": deleted, "left": left }))?;
+    } else if left.is_empty() {
         output::line(format!("{name} is deleted"))?;
+    } else {
+        output::line(format!("{name} is being deleted, and nobody waits in it{}", still_there(&left)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! The tables that more than one command shows.
 
-use super::super::output::{Rows, Tone, paint};
+use super::super::output::{Rows, Tone, columns, fold, paint};
 use crate::explain::words::{ago, clock};
 use crate::json;
 use crate::node::disk;
@@ -41,18 +41,21 @@ pub(super) fn members_table(reply: &proto::ExplainReply) -> Option<String> {
 
 pub(super) fn waiters_table(reply: &proto::ExplainReply) -> Option<String> {
     let group = reply.group.as_ref()?;
-    if reply.waiters.is_empty() {
+    if reply.waiters.is_empty() && reply.reserved.is_empty() {
         return None;
     }
     let now = disk::wall();
     let mut rows = Rows::new(&[">#", "name", ">session", "since", "because"]);
-    for waiter in &reply.waiters {
+    let all = || reply.waiters.iter().chain(&reply.reserved);
+    let names = all().map(|waiter| waiter.name.chars().count()).max().unwrap_or(0);
+    for waiter in all() {
+        let place = if waiter.position == 0 { String::new() } else { waiter.position.to_string() };
         rows.row([
-            waiter.position.to_string(),
+            place,
             waiter.name.clone(),
             waiter.session.to_string(),
             ago(Wall(waiter.since_ms), now),
-            waiter.sentence.clone(),
+            beside(names + 36, &shortened(reply, waiter)),
         ]);
     }
     let what = if group.face() == proto::Face::Group { "Standing by" } else { "Waiting" };
@@ -63,19 +66,72 @@ pub(super) fn waiters_table(reply: &proto::ExplainReply) -> Option<String> {
     Some(format!("{}\n{}", paint(Tone::Strong, &title), rows.render()))
 }
 
+/// A sentence in the last column, with so many columns before it.
+fn beside(before: usize, sentence: &str) -> String {
+    fold(sentence, columns().saturating_sub(before).max(40), "")
+}
+
+/// What the sentence above has said of the first is not said again in each row.
+fn shortened(reply: &proto::ExplainReply, waiter: &proto::Waiter) -> String {
+    let (first, more) = waiter.sentence.split_once("; ").unwrap_or((&waiter.sentence, ""));
+    if reply.sentence.contains(more) { first.to_owned() } else { waiter.sentence.clone() }
+}
+
+/// Each wait of the deadlocks, and who holds what it waits for.
+pub(super) fn deadlocks_table(reply: &proto::ExplainReply) -> Option<String> {
+    if reply.deadlocks.is_empty() {
+        return None;
+    }
+    let now = disk::wall();
+    let mut rows = Rows::new(&["tie", "name", ">session", "waits for", "held by", "since"]);
+    for deadlock in &reply.deadlocks {
+        for wait in &deadlock.waits {
+            let held_by = wait.held_by.iter().map(|session| format!("session {session}"));
+            rows.row([
+                deadlock.tie.clone(),
+                wait.name.clone(),
+                wait.session.to_string(),
+                wait.group.clone(),
+                held_by.collect::<Vec<_>>().join(", "),
+                ago(Wall(wait.since_ms), now),
+            ]);
+        }
+    }
+    let title = if reply.deadlocks.len() == 1 { "The deadlock" } else { "The deadlocks" };
+    Some(format!("{}\n{}", paint(Tone::Strong, title), rows.render()))
+}
+
+/// Who reported what.
+pub(super) fn evidence_table(reply: &proto::ExplainReply) -> Option<String> {
+    if reply.evidence.is_empty() {
+        return None;
+    }
+    let now = disk::wall();
+    let mut rows = Rows::new(&["when", ">session", "what is known"]);
+    for evidence in &reply.evidence {
+        rows.row([
+            evidence.at_ms.map(|at| clock(Wall(at), now)).unwrap_or_default(),
+            evidence.session.map(|session| session.to_string()).unwrap_or_default(),
+            beside(34, &evidence.sentence),
+        ]);
+    }
+    Some(format!("{}\n{}", paint(Tone::Strong, "Evidence"), rows.render()))
+}
+
 pub(super) fn places_table(info: &proto::SessionInfo) -> Option<String> {
     if info.places.is_empty() {
         return None;
     }
     let now = disk::wall();
     let mut rows = Rows::new(&["name", ">token", ">seat", "since", "waits, because"]);
+    let names = info.places.iter().map(|place| place.group.chars().count()).max().unwrap_or(0);
     for place in &info.places {
         rows.row([
             place.group.clone(),
             place.seat.map(|seat| seat.token.to_string()).unwrap_or_default(),
             place.seat.map(|seat| seat.no.to_string()).unwrap_or_default(),
             place.seat.map(|seat| clock(Wall(seat.since_ms), now)).unwrap_or_default(),
-            place.waits.clone(),
+            beside(names + 36, &place.waits),
         ]);
     }
     Some(format!("{}\n{}", paint(Tone::Strong, "Places"), rows.render()))
