@@ -4,6 +4,7 @@
 //! a file of its own. It returns an [`Outcome`]; only this file turns that into an exit code.
 
 pub mod bench;
+mod demo;
 pub mod exit;
 pub mod guard;
 mod guardian;
@@ -70,6 +71,11 @@ pub struct Global {
 /// All commands.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Watch five workers take turns while one is killed and one is paused
+    Demo(demo::DemoArgs),
+    /// One of the workers of `demo`
+    #[command(hide = true)]
+    DemoWorker(demo::worker::WorkerArgs),
     /// Run the service
     #[command(long_about = serve::ABOUT, after_long_help = serve::settings_help())]
     Serve(serve::ServeArgs),
@@ -103,6 +109,8 @@ pub enum Command {
 impl Command {
     fn run(self, global: &Global) -> Outcome {
         match self {
+            Self::Demo(args) => demo::run(args, global),
+            Self::DemoWorker(args) => demo::worker::run(args, global),
             Self::Serve(args) => serve::run(args),
             Self::Status(args) => operator::status(&args, global),
             Self::Group(command) => operator::group(command, global),

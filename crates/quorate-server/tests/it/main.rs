@@ -5,6 +5,7 @@
 
 mod cli;
 mod crash;
+mod demo;
 mod disk;
 mod guard;
 mod harness;
