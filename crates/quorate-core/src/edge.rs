@@ -281,11 +281,12 @@ impl Edge {
         Vec::new()
     }
 
-    /// Whether the answers of joins have told all of a change already. In a group it counts nevertheless, since
-    /// there a client looks for what is missing between two versions.
+    /// Whether the answers of joins have told all of a change already; never that a place is gone. In a group it
+    /// counts nevertheless, since there a client looks for what is missing between two versions.
     fn is_told(&self, change: &Change) -> bool {
         let told = |changed: &Changed| {
-            self.places.get(&changed.entry).is_some_and(|told| change.version <= told.version)
+            let told = self.places.get(&changed.entry);
+            changed.after.is_some() && told.is_some_and(|told| change.version <= told.version)
         };
         change.face != Face::Group && change.changed.iter().all(told)
     }

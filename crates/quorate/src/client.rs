@@ -2,6 +2,7 @@
 
 use crate::clock::{self, Clock};
 use crate::error::Error;
+use crate::operator::Operator;
 use crate::proto::operator_client::OperatorClient;
 use crate::proto::sessions_client::SessionsClient;
 use crate::session::{Session, SessionOptions};
@@ -152,6 +153,11 @@ impl Client {
         let preferred = self.inner.preferred.load(Ordering::Relaxed);
         let channel = self.lane(preferred).channel.clone();
         OperatorClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// An operator's calls, at the address that answered last.
+    pub fn operate(&self) -> Operator {
+        Operator::new(self.operator(), self.inner.addresses.join(","))
     }
 
     /// The plain calls at the first address that can be reached, which is preferred from then on.

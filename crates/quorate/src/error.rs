@@ -75,6 +75,16 @@ pub enum Error {
         /// The service's sentence.
         message: String,
     },
+    /// The wait was part of a deadlock, and it was asked to be given up then. Nothing is held of this name and no
+    /// place in the queue is kept; **everything else that the session holds stays held**. Release some of it, and ask
+    /// again.
+    #[error("{message}")]
+    Deadlock {
+        /// What was waited for.
+        name: Name,
+        /// The service's sentence: who waits for what, held by whom.
+        message: String,
+    },
     /// A lock was not granted within the caller's time. The place in the queue was given up; if the grant came
     /// at the same moment it was released. Nothing is held.
     #[error("{name} was not granted within {}; the place in the queue was given up", short(*.after))]

@@ -23,20 +23,24 @@
 //! ```
 
 use crate::advisory::{self, Advisory, CUT_OFF};
+use crate::claim::span;
 use crate::error::Error;
 use crate::hold::{Hold, Loss};
 use crate::session::Session;
-use crate::session::place::Stage;
+use crate::session::place::{Place, Stage};
 use crate::session::state::{PlaceKey, State};
 use futures::Stream;
 use quorate_core::fence::Offer;
 use quorate_core::id::{EntryId, Name, Token, ViewId};
-use quorate_core::state_machine::{Face, Join, Member, MemberKind, Mode, PolicyWish, Role, Seat};
+use quorate_core::state_machine::{
+    Face, Handover, Join, Member, MemberKind, Mode, Numbering, Order, PolicyWish, Preempt, Rejoin, Role,
+    Seat, Terms,
+};
+use quorate_core::time::Span;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// How a member takes part in a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,8 +52,15 @@ pub struct JoinOptions {
     pub name: Option<String>,
     /// What the others are told of it, at most 4,096 bytes by default.
     pub metadata: BTreeMap<String, String>,
+    /// Its weight, where the queue is ordered by weight: the heavier is ahead. Default 0.
+    pub weight: u32,
     /// What it states about the group's policy. An omitted field is a wildcard (RULES R17).
     pub policy: PolicyWish,
+    /// It is asked to stop when it has acted for so long, in milliseconds; never by force (RULES R11, R20).
+    pub max_hold: Option<Duration>,
+    /// While it acts it gives a sign at least so often, in milliseconds ([`Group::progress`]); without one it is shown
+    /// as stalled, and keeps its seat (RULES R20).
+    pub progress: Option<Duration>,
 }
 
 impl JoinOptions {
@@ -79,10 +90,67 @@ impl JoinOptions {
         self
     }
 
-    /// States the policy.
+    /// States how ordinals follow the queue.
+    #[must_use]
+    pub fn numbering(mut self, numbering: Numbering) -> Self {
+        self.policy.numbering = Some(numbering);
+        self
+    }
+
+    /// States what decides the place in the queue.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.policy.order = Some(order);
+        self
+    }
+
+    /// States whether a newcomer may make a member that acts stop.
+    #[must_use]
+    pub fn preempt(mut self, preempt: Preempt) -> Self {
+        self.policy.preempt = Some(preempt);
+        self
+    }
+
+    /// States for how long the place of a member that was cut off is kept; zero: not at all, it takes the tail. It is
+    /// known again by its name.
+    #[must_use]
+    pub fn rejoin_within(mut self, grace: Duration) -> Self {
+        let grace = span(grace);
+        self.policy.rejoin = Some(if grace == Span::ZERO { Rejoin::Tail } else { Rejoin::Sticky { grace } });
+        self
+    }
+
+    /// States how long a seat rests between two holders; zero: not at all.
+    #[must_use]
+    pub fn handover_after(mut self, delay: Duration) -> Self {
+        let delay = span(delay);
+        self.policy.handover =
+            Some(if delay == Span::ZERO { Handover::Immediate } else { Handover::Delay { delay } });
+        self
+    }
+
+    /// States the policy, whole.
     #[must_use]
     pub fn policy(self, policy: PolicyWish) -> Self {
         Self { policy, ..self }
+    }
+
+    /// Sets its weight.
+    #[must_use]
+    pub fn weight(self, weight: u32) -> Self {
+        Self { weight, ..self }
+    }
+
+    /// Has it asked to stop when it has acted for so long.
+    #[must_use]
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self { max_hold: Some(max_hold), ..self }
+    }
+
+    /// Says how often its work will give a sign.
+    #[must_use]
+    pub fn progress(self, every: Duration) -> Self {
+        Self { progress: Some(every), ..self }
     }
 }
 
@@ -96,22 +164,29 @@ pub struct Group {
 }
 
 impl Group {
-    pub(crate) async fn join(session: Session, name: Name, options: JoinOptions) -> Result<Self, Error> {
+    pub(crate) async fn join(
+        session: Session,
+        name: Name,
+        face: Face,
+        options: JoinOptions,
+    ) -> Result<Self, Error> {
         let kind = options.kind;
         let join = Join {
             group: name.clone(),
-            face: Face::Group,
+            face,
             kind,
             mode: Mode::Exclusive,
             wait: true,
             name: Session::default_name(options.name),
             metadata: options.metadata,
-            weight: 0,
+            weight: options.weight,
             policy: options.policy,
         };
+        let (max_hold, progress) = (options.max_hold.map(span), options.progress.map(span));
+        let terms = Terms { max_hold, progress, ..Terms::default() };
         let shared = session.shared();
         shared.ours()?;
-        let (key, wake) = shared.with(|state, _| state.join(join))?;
+        let (key, wake) = shared.with(|state, _| state.join(join, terms))?;
         let hold = Hold::new(session.clone(), key, wake);
         hold.until(|state, _, key| taken_in(state, key, &name)).await??;
         Ok(Self { hold, name, kind })
@@ -123,7 +198,7 @@ impl Group {
         std::future::poll_fn(|context| self.poll_advisory(context)).await
     }
 
-    fn poll_advisory(&mut self, context: &mut Context<'_>) -> Poll<Option<Advisory>> {
+    pub(crate) fn poll_advisory(&mut self, context: &mut Context<'_>) -> Poll<Option<Advisory>> {
         self.hold.wake.reader.register(context.waker());
         let polled = self.hold.with(|state, now, key| match state.advisory(now, key) {
             Some(advisory) => Poll::Ready(Some(advisory)),
@@ -226,10 +301,32 @@ impl Group {
     /// [`Error::Refused`] if it is too long: nothing was changed then; [`Error::WaitLost`] if the service is
     /// silent: it may still be done. While it joins again the new description goes with that.
     pub async fn describe(&self, metadata: BTreeMap<String, String>) -> Result<(), Error> {
-        self.session().shared().ours()?;
-        let (answer, answered) = oneshot::channel();
-        self.hold.with(|state, _, key| state.describe(key, metadata, answer));
-        answered.await.unwrap_or(Err(Error::Ended))
+        self.hold.describe(metadata).await
+    }
+
+    /// Says that this member has stopped acting, after it was asked to ([`LossCause::Asked`](crate::LossCause::Asked),
+    /// role draining) or by its own wish: nothing may be acted on from this call on. It stays in the queue. A seat that
+    /// another was promised goes there; else this member is now the last.
+    ///
+    /// # Errors
+    /// [`Error::WaitLost`] if the service is silent: it is told as soon as it is back, or the lease ends.
+    pub async fn stopped(&self) -> Result<(), Error> {
+        self.hold.stopped().await
+    }
+
+    /// Says that the work goes on, where that was promised ([`JoinOptions::progress`]). Does not wait; at most four in
+    /// the promised time are sent.
+    pub fn progress(&self) {
+        self.hold.progress();
+    }
+
+    /// Why it is over, once it is.
+    pub(crate) fn why_over(&self) -> Option<Error> {
+        let ended = |place: &Place| match &place.stage {
+            Stage::Ended(error) => Some(error.clone()),
+            _ => None,
+        };
+        self.hold.read(ended)?
     }
 
     /// Leaves the group and waits until the service has said so; the last advisory, `left`, can still be read.
@@ -238,10 +335,7 @@ impl Group {
     /// # Errors
     /// [`Error::WaitLost`] if the service is silent: the leave is done as soon as it is back, or the lease ends.
     pub async fn leave(&self) -> Result<(), Error> {
-        self.session().shared().ours()?;
-        let (answer, answered) = oneshot::channel();
-        self.hold.with(|state, _, key| state.release(key, Some(answer)));
-        answered.await.unwrap_or(Err(Error::Ended))
+        self.hold.release().await
     }
 }
 

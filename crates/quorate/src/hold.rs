@@ -7,9 +7,11 @@ use crate::session::state::{PlaceKey, State};
 use quorate_core::id::{EntryId, Token};
 use quorate_core::state_machine::Seat;
 use quorate_core::time::Mono;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// That a seat is lost, or about to be, and how long it may still be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +41,10 @@ pub enum LossCause {
     DeadlineNear,
     /// The deadline has passed: nothing may be done any more.
     DeadlinePassed,
-    /// The holder was asked to stop, in favour of another or for good. It acts until it has: stop, then release.
+    /// The holder was asked to stop, in favour of another or for good. It acts until it has: stop, then release, or
+    /// say that it has stopped and wait for another turn.
     Asked,
-    /// The seat was given to another after this holder was asked to stop.
+    /// This holder has stopped, by its own word, and waits for another turn.
     Moved,
     /// An operator closed the session. Stop, then drop the handle: that tells the service that it may pass on.
     Closed,
@@ -105,6 +108,37 @@ impl Hold {
             .unwrap_or_default()
     }
 
+    /// Asks the service for something, and waits for its answer.
+    pub(crate) async fn call(
+        &self,
+        ask: impl FnOnce(&mut State, PlaceKey, oneshot::Sender<Result<(), Error>>),
+    ) -> Result<(), Error> {
+        self.session.shared().ours()?;
+        let (answer, answered) = oneshot::channel();
+        self.with(|state, _, key| ask(state, key, answer));
+        answered.await.unwrap_or(Err(Error::Ended))
+    }
+
+    /// Gives the place up and waits until the service has said so.
+    pub(crate) async fn release(&self) -> Result<(), Error> {
+        self.call(|state, key, answer| state.release(key, Some(answer))).await
+    }
+
+    /// Says that the holder has stopped.
+    pub(crate) async fn stopped(&self) -> Result<(), Error> {
+        self.call(|state, key, answer| state.stopped(key, Some(answer))).await
+    }
+
+    /// Changes what the others are told.
+    pub(crate) async fn describe(&self, metadata: BTreeMap<String, String>) -> Result<(), Error> {
+        self.call(|state, key, answer| state.describe(key, metadata, answer)).await
+    }
+
+    /// Says that the holder's work goes on.
+    pub(crate) fn progress(&self) {
+        self.with(|state, now, key| state.progress(now, key));
+    }
+
     /// Waits until `f` has something to tell.
     pub(crate) async fn until<T>(
         &self,
@@ -157,7 +191,7 @@ fn asked(state: &State, now: Mono, key: PlaceKey) -> Option<Loss> {
 /// Why the seat may not be used any more, if it may not.
 fn loss(state: &State, key: PlaceKey) -> Option<Loss> {
     let place = state.place(key);
-    let moved = place.is_some_and(|place| !place.is_group() && place.handed && place.seat().is_none());
+    let moved = place.is_some_and(|place| !place.has_reader() && place.handed && place.seat().is_none());
     let (cause, why) = match place.map(|place| &place.stage) {
         None | Some(Stage::Left | Stage::Leaving) => {
             (LossCause::GivenUp, "it was given up by this program".into())
@@ -169,7 +203,7 @@ fn loss(state: &State, key: PlaceKey) -> Option<Loss> {
         Some(Stage::In) if state.lapsed() => {
             (LossCause::DeadlinePassed, "its own deadline has passed".into())
         }
-        Some(Stage::In) if moved => (LossCause::Moved, "its seat was given to another".into()),
+        Some(Stage::In) if moved => (LossCause::Moved, "it has stopped, and its seat went on".into()),
         Some(Stage::In) => return None,
     };
     Some(Loss { cause, why, remaining: Duration::ZERO })

@@ -44,34 +44,56 @@
 //! | to | use |
 //! |---|---|
 //! | let one of many act, and take turns | [`Session::lock`] |
+//! | read together and write alone | [`Session::rwlock`] |
+//! | let k of many act, each on a seat of its own | [`Session::semaphore`] |
+//! | have one leader, and know who it is and when there is none | [`Session::leadership`] |
+//! | go on when all have come | [`Session::barrier`] |
+//! | go on when so many are there, or all have gone | [`Session::latch`] |
 //! | have one active and several standing by, in a known order | [`Session::join`] |
 //! | make the resource refuse who is late | [`guard::FileGuard`] |
+//! | move a seat, change the seats, end a group or a session | [`Client::operate`] |
 //! | ask and administer, as tools do | [`Client::operator`] |
 //! | test a program without a service | [`testing::Service`] |
 #![warn(missing_docs)]
 
 pub mod advisory;
+pub mod barrier;
+mod claim;
 pub mod client;
 pub mod clock;
 pub mod error;
 pub mod group;
 pub mod guard;
 mod hold;
+pub mod latch;
+pub mod leadership;
 pub mod lock;
+pub mod operator;
+pub mod rwlock;
+pub mod semaphore;
 pub mod service;
 pub mod session;
 pub mod testing;
 pub mod wire;
 
 pub use advisory::Advisory;
+pub use barrier::{Barrier, Passage};
 pub use client::Client;
 pub use error::Error;
 pub use group::{Group, JoinOptions};
 pub use hold::{Loss, LossCause};
+pub use latch::Latch;
+pub use leadership::{Leader, Leadership};
 pub use lock::{Lock, LockGuard};
+pub use operator::Operator;
 pub use quorate_core::frame::Outcome;
 pub use quorate_core::id::{ClusterId, EntryId, Name, Ordinal, SeatNo, SessionId, Token, ViewId};
-pub use quorate_core::state_machine::{Member, MemberKind, OnDisconnect, Place, PolicyWish, Role, Seat};
+pub use quorate_core::state_machine::{
+    Handover, Member, MemberKind, Numbering, OnDisconnect, Order, Place, PolicyWish, Preempt, Rejoin, Role,
+    Seat,
+};
+pub use rwlock::RwLock;
+pub use semaphore::Semaphore;
 pub use session::{Session, SessionOptions};
 
 /// The generated gRPC contract. Its source is `proto/quorate/v1/*.proto`.

@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+use crate::claim::{Claim, terms};
 use crate::error::Error;
 use crate::hold::{Hold, Loss};
 use crate::session::Session;
@@ -28,45 +29,34 @@ use crate::session::place::Stage;
 use crate::session::state::{PlaceKey, State};
 use quorate_core::fence::Offer;
 use quorate_core::id::{ClusterId, EntryId, Name, SeatNo, Token};
-use quorate_core::state_machine::{Face, Join, MemberKind, Mode, PolicyWish, Seat};
+use quorate_core::state_machine::Face;
 use quorate_core::time::Mono;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// A lock by its name. Each acquisition is a place of its own in the queue: two of one session exclude each other.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    session: Session,
-    name: Name,
-    holder: String,
+    claim: Claim,
 }
+
+terms!(Lock, breakable);
 
 impl Lock {
     pub(crate) fn new(session: Session, name: Name) -> Self {
-        Self { session, name, holder: Session::default_name(None) }
-    }
-
-    /// Sets the name that others see as holder or waiter; need not be unique. Default `pid-N`.
-    #[must_use]
-    pub fn named(self, holder: impl Into<String>) -> Self {
-        Self { holder: holder.into(), ..self }
-    }
-
-    /// The lock's name.
-    pub fn name(&self) -> &Name {
-        &self.name
+        Self { claim: Claim::new(session, name, Face::Lock) }
     }
 
     /// Waits for the lock, first come first served. A dropped future gives the place in the queue up; a grant that
     /// comes at the same moment is released.
     ///
     /// # Errors
-    /// At once when the session ends while waiting ([`Error::SessionLost`], [`Error::Closed`], [`Error::Ended`]);
-    /// [`Error::WaitLost`] once the service has been silent for a whole lease; [`Error::Refused`] if the name is
-    /// not a lock or a limit is reached. Nothing is held then.
+    /// At once when the session ends while waiting ([`Error::SessionLost`], [`Error::Closed`], [`Error::Ended`]) or
+    /// the lock is deleted ([`Error::Removed`]); [`Error::WaitLost`] once the service has been silent for a whole
+    /// lease; [`Error::Refused`] if the name is not a lock or a limit is reached; [`Error::Deadlock`] if that was
+    /// asked for. Nothing is held then.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
-        self.ask(true).await
+        self.claim.acquire().await
     }
 
     /// Takes the lock if it is free and nobody waits for it.
@@ -74,7 +64,7 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`] names the holder; else as [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<LockGuard, Error> {
-        self.ask(false).await
+        self.claim.try_acquire().await
     }
 
     /// Waits for the lock so long at most.
@@ -82,57 +72,8 @@ impl Lock {
     /// # Errors
     /// [`Error::TimedOut`] when the time is over; else as [`Lock::acquire`].
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard, Error> {
-        match tokio::time::timeout(limit, self.acquire()).await {
-            Ok(acquired) => acquired,
-            Err(_) => Err(Error::TimedOut { name: self.name.clone(), after: limit }),
-        }
+        self.claim.acquire_timeout(limit).await
     }
-
-    async fn ask(&self, wait: bool) -> Result<LockGuard, Error> {
-        let join = Join {
-            group: self.name.clone(),
-            face: Face::Lock,
-            kind: MemberKind::Full,
-            mode: Mode::Exclusive,
-            wait,
-            name: self.holder.clone(),
-            metadata: BTreeMap::new(),
-            weight: 0,
-            policy: PolicyWish::default(),
-        };
-        let shared = self.session.shared();
-        shared.ours()?;
-        let (key, wake) = shared.with(|state, _| state.join(join))?;
-        let hold = Hold::new(self.session.clone(), key, wake);
-        let what = format!("waiting for {}", self.name);
-        let (seat, entry) = hold.until(|state, now, key| granted(state, now, key, &what)).await??;
-        let cluster = self.session.cluster().unwrap_or_default();
-        Ok(LockGuard { hold, name: self.name.clone(), grant: entry, seat: seat.no, cluster })
-    }
-}
-
-/// The outcome of an acquisition, once there is one.
-fn granted(
-    state: &mut State,
-    now: Mono,
-    key: PlaceKey,
-    what: &str,
-) -> Option<Result<(Seat, EntryId), Error>> {
-    let Some(place) = state.place(key) else {
-        return Some(Err(state.wait_lost(what.into())));
-    };
-    match &place.stage {
-        Stage::Ended(error) => return Some(Err(error.clone())),
-        Stage::Left => return Some(Err(Error::Ended)),
-        _ => {}
-    }
-    if place.unwanted || state.lapsed() {
-        return Some(Err(state.wait_lost(what.into())));
-    }
-    let entry = place.entry?;
-    let seat = state.seat(now, key)?;
-    state.hand_out(key);
-    Some(Ok((seat, entry)))
 }
 
 /// The token, once there is one, or why there will be none.
@@ -144,7 +85,11 @@ fn regained(state: &mut State, now: Mono, key: PlaceKey) -> Option<Result<Token,
     }
 }
 
-/// A lock that was granted. Dropped, it is released in the background.
+/// A seat that was granted: of a lock, of a read-write lock, of a semaphore. Dropped, it is released in the background.
+///
+/// A holder may be asked to stop: by a transfer, since it held for as long as it said, since the seats became fewer or
+/// the name is being deleted. [`LockGuard::lost`] tells it ([`LossCause::Asked`](crate::LossCause::Asked)). It then
+/// ends its work and says so, by [`LockGuard::release`], or by [`LockGuard::stopped`] to stay in the queue.
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct LockGuard {
@@ -156,6 +101,10 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
+    pub(crate) fn new(hold: Hold, name: Name, grant: EntryId, seat: SeatNo, cluster: ClusterId) -> Self {
+        Self { hold, name, grant, seat, cluster }
+    }
+
     /// The token to act under, read from the clock now: none once the deadline has passed or the session acts no
     /// more. It may come back as a greater one: then the deadline had passed, and the service has kept the seat
     /// for this session meanwhile (RULES R25).
@@ -175,7 +124,7 @@ impl LockGuard {
 
     /// What a [guard](crate::guard::Guard) takes: cluster, seat and token. None if the lock is not held now.
     pub fn offer(&self) -> Option<Offer> {
-        self.token().map(|token| Offer::new(self.cluster, token).seat(self.seat))
+        self.hold.seat().map(|seat| Offer::new(self.cluster, seat.token).seat(seat.no))
     }
 
     /// The lock's name.
@@ -188,9 +137,10 @@ impl LockGuard {
         self.grant
     }
 
-    /// The seat that was granted; always 0 for a lock.
+    /// The seat that is held, or was at first: always 0 for a lock and a read-write lock, one of 0 to k-1 for a
+    /// semaphore (RULES R12).
     pub fn seat(&self) -> SeatNo {
-        self.seat
+        self.hold.seat().map_or(self.seat, |seat| seat.no)
     }
 
     /// The cluster that granted it.
@@ -224,15 +174,35 @@ impl LockGuard {
         self.hold.until(regained).await?
     }
 
-    /// Releases the lock and waits until the service has said so. The holder has stopped when it calls this.
+    /// Says that the holder has stopped, and stays in the queue: nothing may be acted on from this call on. A seat
+    /// that another was promised goes there; else this place is now the last. [`LockGuard::regained`] waits for its
+    /// next turn. In a name that is being deleted it is the end.
+    ///
+    /// # Errors
+    /// [`Error::WaitLost`] if the service is silent: it is told as soon as it is back. [`Error::SessionLost`] if the
+    /// lock had been lost before.
+    pub async fn stopped(&self) -> Result<(), Error> {
+        self.hold.stopped().await
+    }
+
+    /// Says that the work goes on, where that was promised (`progress`). Does not wait, and may be called as often as
+    /// there is something to tell: at most four in the promised time are sent, each an entry of the log (RULES R20).
+    pub fn progress(&self) {
+        self.hold.progress();
+    }
+
+    /// Releases the lock and waits until the service has said so. The holder has stopped when it calls this. If it was
+    /// asked to stop in favour of another, the seat goes there.
     ///
     /// # Errors
     /// [`Error::WaitLost`] if the service is silent: the release is done as soon as it is back, or the lease ends.
     /// [`Error::SessionLost`] if the lock had been lost before.
     pub async fn release(self) -> Result<(), Error> {
-        self.hold.session().shared().ours()?;
-        let (answer, answered) = oneshot::channel();
-        self.hold.with(|state, _, key| state.release(key, Some(answer)));
-        answered.await.unwrap_or(Err(Error::Ended))
+        self.hold.release().await
+    }
+
+    /// Changes what is shown of the holder.
+    pub(crate) async fn describe(&self, metadata: BTreeMap<String, String>) -> Result<(), Error> {
+        self.hold.describe(metadata).await
     }
 }

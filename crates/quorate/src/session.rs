@@ -11,13 +11,18 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
+use crate::barrier::Barrier;
 use crate::client::Client;
 use crate::error::Error;
 use crate::group::{Group, JoinOptions};
+use crate::latch::Latch;
+use crate::leadership::Leadership;
 use crate::lock::Lock;
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
 pub(crate) use link::Trouble;
 use quorate_core::id::{ClusterId, SessionId};
-use quorate_core::state_machine::OnDisconnect;
+use quorate_core::state_machine::{Face, OnDisconnect};
 use quorate_core::time::Mono;
 use state::{Known, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -257,6 +262,46 @@ impl Session {
         Ok(Lock::new(self.clone(), Error::name(name)?))
     }
 
+    /// A read-write lock by its name. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if the text is not a name.
+    pub fn rwlock(&self, name: impl Into<String>) -> Result<RwLock, Error> {
+        Ok(RwLock::new(self.clone(), Error::name(name)?))
+    }
+
+    /// A semaphore with so many seats, from 1. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if the text is not a name.
+    pub fn semaphore(&self, name: impl Into<String>, seats: u32) -> Result<Semaphore, Error> {
+        Ok(Semaphore::new(self.clone(), Error::name(name)?, seats))
+    }
+
+    /// A leadership by its name. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if the text is not a name.
+    pub fn leadership(&self, name: impl Into<String>) -> Result<Leadership, Error> {
+        Ok(Leadership::new(self.clone(), Error::name(name)?))
+    }
+
+    /// A barrier of so many parties, from 1. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if the text is not a name.
+    pub fn barrier(&self, name: impl Into<String>, parties: u32) -> Result<Barrier, Error> {
+        Ok(Barrier::new(self.clone(), Error::name(name)?, parties))
+    }
+
+    /// A latch over the members of a group. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if the text is not a name.
+    pub fn latch(&self, name: impl Into<String>) -> Result<Latch, Error> {
+        Ok(Latch::new(self.clone(), Error::name(name)?))
+    }
+
     /// Joins a group, and waits until the service has taken this member in.
     ///
     /// # Errors
@@ -264,7 +309,7 @@ impl Session {
     /// service stays silent for a whole lease, [`Error::Closed`] or [`Error::Ended`] if the session is over.
     /// No place is kept then.
     pub async fn join(&self, name: impl Into<String>, options: JoinOptions) -> Result<Group, Error> {
-        Group::join(self.clone(), Error::name(name)?, options).await
+        Group::join(self.clone(), Error::name(name)?, Face::Group, options).await
     }
 
     /// Ends the session: everything that it holds is released at once. The holder has stopped when it calls this.

@@ -140,9 +140,15 @@ impl Service {
     /// # Errors
     /// If there is no such session.
     pub fn close_session(&self, session: SessionId, why: &str) -> Result<(), Refusal> {
-        let op = ToolOp::CloseSession { session, why: why.into() };
-        let command = Command::Tool { client: Default::default(), op };
-        match self.memory.apply(command) {
+        self.operate(ToolOp::CloseSession { session, why: why.into() })
+    }
+
+    /// Does what an operator asks: a transfer, another number of seats, the end of a group.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn operate(&self, op: ToolOp) -> Result<(), Refusal> {
+        match self.memory.apply(Command::Tool { client: Default::default(), op }) {
             Reply::Refused(refusal) => Err(refusal),
             _ => Ok(()),
         }

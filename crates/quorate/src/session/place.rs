@@ -12,8 +12,10 @@ use crate::error::Error;
 use futures::task::AtomicWaker;
 use quorate_core::id::{EntryId, Token, Version, ViewId};
 use quorate_core::state_machine::{
-    Change, Changed, Face, Join, Member, MemberKind, Place as Standing, Reason as Logged, Role, Seat, Total,
+    Change, Changed, Face, Join, Member, MemberKind, Op, Place as Standing, Reason as Logged, Refusal, Role,
+    Seat, Terms, Total,
 };
+use quorate_core::time::{Mono, Span};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,10 +62,23 @@ pub(crate) enum Stage {
     Ended(Error),
 }
 
+/// Whether its user has said that it has stopped. Until the service's answer and what follows from it are known, the
+/// seat is not used, whatever is heard: it may be from before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// It has not, or has been seated anew since.
+    No,
+    /// It has, and that was not answered yet.
+    Said,
+    /// It was answered, and the place is not known yet.
+    Heard,
+}
+
 /// One place.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) join: Join,
+    terms: Terms,
     pub(crate) entry: Option<EntryId>,
     pub(crate) stage: Stage,
     /// Nobody wants it any more: it is given up as soon as it is known.
@@ -79,6 +94,10 @@ pub(crate) struct Place {
     standing_version: Version,
     /// Its holder was asked to stop, and why.
     asked: Option<String>,
+    stop: Stop,
+    /// A sign of progress is on its way, and the next may go from then on.
+    signing: bool,
+    sign_at: Mono,
     version: Version,
     view: ViewId,
     holder_token: Option<Token>,
@@ -133,7 +152,7 @@ pub(crate) enum Need {
 }
 
 impl Place {
-    pub(crate) fn new(join: Join) -> Self {
+    pub(crate) fn new(join: Join, terms: Terms) -> Self {
         let awaited = Awaited {
             event: Event::Joined,
             reason: Reason::Join,
@@ -141,6 +160,7 @@ impl Place {
         };
         Self {
             join,
+            terms,
             entry: None,
             stage: Stage::Asked,
             unwanted: false,
@@ -151,6 +171,9 @@ impl Place {
             standing: None,
             standing_version: Version(0),
             asked: None,
+            stop: Stop::No,
+            signing: false,
+            sign_at: Mono(0),
             version: Version(0),
             view: ViewId(0),
             holder_token: None,
@@ -165,19 +188,68 @@ impl Place {
         }
     }
 
-    /// Its members are told to a reader.
-    pub(crate) fn is_group(&self) -> bool {
-        self.join.face == Face::Group
+    /// The call that asks for it.
+    pub(crate) fn op(&self) -> Op {
+        let Terms { max_hold, progress, break_deadlock, .. } = self.terms;
+        match max_hold.is_some() || progress.is_some() || break_deadlock {
+            true => Op::JoinOn(self.join.clone(), Terms { blocking: self.join.wait, ..self.terms.clone() }),
+            false => Op::Join(self.join.clone()),
+        }
+    }
+
+    /// What happens is told to a reader: a group's member, or one that looks on.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.join.face == Face::Group || self.join.kind == MemberKind::Observer
     }
 
     fn sees_all(&self) -> bool {
-        self.is_group() && self.join.kind != MemberKind::OrdinalOnly
+        self.has_reader() && self.join.kind != MemberKind::OrdinalOnly
+    }
+
+    /// Its user has stopped and uses the seat no more; false if it has none.
+    pub(crate) fn stop(&mut self) -> bool {
+        let seated = self.seat().is_some();
+        if seated {
+            self.stop = Stop::Said;
+            self.asked = None;
+            self.wake.all();
+        }
+        seated
+    }
+
+    /// The service has heard that it has stopped. Whether a seat that was heard of meanwhile may be from before or
+    /// after that, so that the place is to be asked for.
+    pub(crate) fn stop_heard(&mut self, before: Option<Seat>) -> Need {
+        if self.stop == Stop::No {
+            return Need::Nothing;
+        }
+        self.stop = Stop::Heard;
+        let now = self.standing.and_then(|standing| standing.seat);
+        if now == before { Need::Nothing } else { Need::Total }
+    }
+
+    /// Whether a sign that its work goes on is to be sent now: at most four within the time that was stated.
+    pub(crate) fn signs(&mut self, now: Mono) -> bool {
+        let Some(every) = self.terms.progress else { return false };
+        let due = !self.signing && now >= self.sign_at && self.seat().is_some();
+        if due {
+            self.signing = true;
+            self.sign_at = now + Span::from_millis(every.as_millis() / 4);
+        }
+        due
+    }
+
+    /// The sign has arrived.
+    pub(crate) fn signed(&mut self) {
+        self.signing = false;
     }
 
     /// The seat that the service last said it has. Whether it may be used is the session's to say.
     pub(crate) fn seat(&self) -> Option<Seat> {
         match self.stage {
-            Stage::In | Stage::Leaving => self.standing.as_ref().and_then(|standing| standing.seat),
+            Stage::In | Stage::Leaving if self.stop == Stop::No => {
+                self.standing.as_ref().and_then(|standing| standing.seat)
+            }
             _ => None,
         }
     }
@@ -240,10 +312,13 @@ impl Place {
         let newer = total.version > self.version;
         self.unheard = 0;
         if total.version >= self.standing_version {
-            let asked = total.place.role == Role::Draining;
-            self.asked = asked.then(|| self.asked.take().unwrap_or_else(|| "it was asked to stop".into()));
             self.standing = Some(total.place);
             self.standing_version = total.version;
+            if self.stop == Stop::Heard || total.place.seat.is_none() {
+                self.stop = Stop::No;
+            }
+            let asked = total.place.role == Role::Draining && self.stop == Stop::No;
+            self.asked = asked.then(|| self.asked.take().unwrap_or_else(|| "it was asked to stop".into()));
         }
         self.version = total.version;
         self.view = total.view;
@@ -254,7 +329,7 @@ impl Place {
             (None, Some(missed)) => Some(gap(missed)),
             (None, None) => newer.then(|| gap(0)),
         };
-        if let (true, Some(awaited)) = (self.is_group(), awaited) {
+        if let (true, Some(awaited)) = (self.has_reader(), awaited) {
             self.news.push_back(News::Total(Arc::new(total), awaited));
         }
         self.wake.all();
@@ -280,7 +355,19 @@ impl Place {
     /// The service took it out of its queue.
     fn removed(&mut self, reason: Reason, evidence: &str) {
         let name = self.join.group.clone();
-        self.end(Error::Removed { name, reason, evidence: evidence.into() }, reason);
+        let error = match reason {
+            Reason::Deadlock => {
+                let message = Refusal::Deadlock { cycle: evidence.into() }.to_string();
+                Error::Deadlock { name, message }
+            }
+            _ => Error::Removed { name, reason, evidence: evidence.into() },
+        };
+        self.end(error, reason);
+    }
+
+    /// It was in a group that is being deleted, and has stopped.
+    pub(crate) fn deleted(&mut self) {
+        self.removed(Reason::Deleted, "the group is being deleted");
     }
 
     /// The service dropped changes of this group, and a total follows by itself.
@@ -302,7 +389,7 @@ impl Place {
         if matches!(self.stage, Stage::Ended(_)) {
             return Need::Nothing;
         }
-        if !self.is_group() || self.missed.is_some() || change.version <= self.version {
+        if !self.has_reader() || self.missed.is_some() || change.version <= self.version {
             return Need::Nothing;
         }
         if self.sees_all() {
@@ -321,23 +408,31 @@ impl Place {
     }
 
     fn take_standing(&mut self, change: &Change, own: Option<&Changed>) {
+        // A place that is gone never comes back. Its own leave is told by the answer to it.
+        if own.is_some_and(|own| own.after.is_none()) && matches!(self.stage, Stage::In) {
+            return self.removed(change.reason.into(), &change.evidence);
+        }
         if change.version <= self.standing_version {
             return;
         }
         self.holder_token = change.holder_token;
-        let Some(own) = own else { return };
-        match own.after {
-            Some(after) => {
-                self.standing = Some(after);
-                self.standing_version = change.version;
-                let asked = after.role == Role::Draining;
-                self.asked = asked.then(|| change.evidence.clone());
-                self.wake.all();
-            }
-            // Its own leave is told by the answer to it.
-            None if matches!(self.stage, Stage::In) => self.removed(change.reason.into(), &change.evidence),
-            None => {}
+        let Some((own, after)) = own.and_then(|own| Some((own, own.after?))) else { return };
+        if self.stop != Stop::No && self.is_after_stop(change, own, after) {
+            self.stop = Stop::No;
         }
+        self.standing = Some(after);
+        self.standing_version = change.version;
+        let asked = after.role == Role::Draining && self.stop == Stop::No;
+        self.asked = asked.then(|| change.evidence.clone());
+        self.wake.all();
+    }
+
+    /// Whether a change happened after its user had stopped: it has no seat, or one that it did not have.
+    fn is_after_stop(&self, change: &Change, own: &Changed, after: Standing) -> bool {
+        let seat = self.standing.and_then(|standing| standing.seat);
+        let granted = own.before.is_some_and(|before| before.seat.is_none());
+        let granted = granted && change.reason != Logged::Renewed;
+        after.seat.is_none() || granted || (change.reason == Logged::Transferred && after.seat != seat)
     }
 
     fn take_members(&mut self, change: &Change) {
@@ -375,7 +470,7 @@ impl Place {
 
     /// The service is silent, but the lease goes on.
     pub(crate) fn unavailable(&mut self, evidence: &str) {
-        if self.is_group() && matches!(self.stage, Stage::In) {
+        if self.has_reader() && matches!(self.stage, Stage::In) {
             self.await_reconnected(Reason::ConnectionLost, "the service is heard again");
             self.news.push_back(News::Unavailable(evidence.into()));
             self.wake.all();
@@ -384,7 +479,7 @@ impl Place {
 
     /// It is cut off: what the reader was not told yet is void, and it waits for a total.
     pub(crate) fn cut_off(&mut self, reason: Reason, evidence: &str) {
-        if self.is_group() && matches!(self.stage, Stage::In) {
+        if self.has_reader() && matches!(self.stage, Stage::In) {
             self.news.clear();
             self.missed = None;
             self.awaited = None;
@@ -411,6 +506,7 @@ impl Place {
         self.stage = Stage::Asked;
         self.standing = None;
         (self.standing_version, self.version) = (Version(0), Version(0));
+        (self.asked, self.stop, self.signing) = (None, Stop::No, false);
         self.early.clear();
         self.members.clear();
     }
@@ -420,7 +516,7 @@ impl Place {
         if matches!(self.stage, Stage::Left | Stage::Ended(_)) {
             return;
         }
-        if self.is_group() {
+        if self.has_reader() {
             self.news.clear();
             self.news.push_back(News::Closed(reason, error.to_string()));
         }
@@ -434,7 +530,7 @@ impl Place {
             return;
         }
         self.stage = Stage::Left;
-        if self.is_group() {
+        if self.has_reader() {
             self.news.clear();
             self.news.push_back(News::Left);
         }

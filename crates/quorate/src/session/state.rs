@@ -79,6 +79,9 @@ enum Purpose {
     Release(PlaceKey, Answer<()>),
     Cancel(PlaceKey),
     Describe(Answer<()>),
+    /// The seat that it had then.
+    Stopped(PlaceKey, Option<Seat>, Answer<()>),
+    Progress(PlaceKey),
     End(Vec<oneshot::Sender<Result<(), Error>>>),
 }
 

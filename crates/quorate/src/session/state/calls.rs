@@ -7,7 +7,8 @@ use crate::proto;
 use crate::session::place::{Need, Place, Stage, Wake};
 use crate::wire;
 use quorate_core::id::{Name, RequestId, SessionId, Token};
-use quorate_core::state_machine::{Join, Op, Total};
+use quorate_core::state_machine::{Join, Op, Seat, Terms, Total};
+use quorate_core::time::Mono;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ impl State {
     ///
     /// # Errors
     /// The session is over or is being closed.
-    pub(crate) fn join(&mut self, join: Join) -> Result<(PlaceKey, Arc<Wake>), Error> {
+    pub(crate) fn join(&mut self, join: Join, terms: Terms) -> Result<(PlaceKey, Arc<Wake>), Error> {
         if let Some(error) = &self.over {
             return Err(error.clone());
         }
@@ -39,11 +40,11 @@ impl State {
         }
         self.last_place += 1;
         let key = PlaceKey(self.last_place);
-        let place = Place::new(join.clone());
-        let wake = Arc::clone(&place.wake);
-        self.by_group.entry(join.group.clone()).or_default().push(key);
+        let place = Place::new(join, terms);
+        let (wake, op) = (Arc::clone(&place.wake), place.op());
+        self.by_group.entry(place.join.group.clone()).or_default().push(key);
         self.places.insert(key, place);
-        self.ask(Op::Join(join), Purpose::Join(key));
+        self.ask(op, Purpose::Join(key));
         Ok((key, wake))
     }
 
@@ -89,7 +90,7 @@ impl State {
         let (Stage::In, Some(entry)) = (&place.stage, place.entry) else { return };
         let seated = place.seat().is_some() || place.standing().is_none();
         place.stage = Stage::Leaving;
-        if seated || place.is_group() {
+        if seated || place.has_reader() {
             self.ask(Op::Release { entry }, Purpose::Release(key, None));
         } else {
             self.ask(Op::Cancel { entry }, Purpose::Cancel(key));
@@ -100,6 +101,55 @@ impl State {
         let unwanted: Vec<PlaceKey> =
             self.places.iter().filter(|(_, place)| place.unwanted).map(|(key, _)| *key).collect();
         unwanted.into_iter().for_each(|key| self.give_up(key));
+    }
+
+    /// The user has stopped and uses the seat no more: the service may pass it on. The place stays.
+    pub(crate) fn stopped(&mut self, key: PlaceKey, answer: Answer<()>) {
+        let Some(place) = self.places.get_mut(&key) else { return resolve(answer, Err(Error::Ended)) };
+        let seat = place.seat();
+        let acted = matches!(place.stage, Stage::In) && place.stop();
+        match (&place.stage, place.entry) {
+            (Stage::In, Some(entry)) if acted => {
+                self.ask(Op::Stopped { entry }, Purpose::Stopped(key, seat, answer));
+            }
+            (Stage::In | Stage::Asked, _) => resolve(answer, Ok(())),
+            (Stage::Ended(Error::Closed { .. }), _) => {
+                place.stopped = true;
+                resolve(answer, Ok(()));
+                self.stop_if_all_have();
+            }
+            (Stage::Ended(error), _) => resolve(answer, Err(error.clone())),
+            _ => resolve(answer, Err(Error::Ended)),
+        }
+    }
+
+    fn stop_answered(
+        &mut self,
+        key: PlaceKey,
+        seat: Option<Seat>,
+        answer: Answer<()>,
+        reply: proto::answer::Reply,
+    ) {
+        use proto::answer::Reply;
+        if let Some(place) = self.places.get_mut(&key) {
+            match &reply {
+                Reply::Released(_) => place.deleted(),
+                _ if place.stop_heard(seat) == Need::Total => self.resyncs.extend(place.entry),
+                _ => {}
+            }
+        }
+        match reply {
+            Reply::Refused(refusal) => resolve(answer, Err(refused(&refusal, None))),
+            _ => resolve(answer, Ok(())),
+        }
+    }
+
+    /// The user's work goes on. What is not due is not sent.
+    pub(crate) fn progress(&mut self, now: Mono, key: PlaceKey) {
+        let Some(place) = self.places.get_mut(&key).filter(|place| place.entry.is_some()) else { return };
+        if let (true, Some(entry)) = (place.signs(now), place.entry) {
+            self.ask(Op::Progress { entry }, Purpose::Progress(key));
+        }
     }
 
     /// Changes what the others are told of a member.
@@ -185,6 +235,12 @@ impl State {
                 resolve(answer, Err(refused(&refusal, None)));
             }
             (Purpose::Describe(answer), _) => resolve(answer, Ok(())),
+            (Purpose::Stopped(key, seat, answer), reply) => self.stop_answered(key, seat, answer, reply),
+            (Purpose::Progress(key), _) => {
+                if let Some(place) = self.places.get_mut(&key) {
+                    place.signed();
+                }
+            }
             (Purpose::End(answers), _) => {
                 answers.into_iter().for_each(|answer| resolve(Some(answer), Ok(())));
                 self.finish_by_own_call();
@@ -230,12 +286,15 @@ impl State {
             if let Some(entry) = place.entry {
                 self.by_entry.remove(&entry);
             }
-            if !place.is_group() || place.unwanted {
+            if !place.has_reader() || place.unwanted {
                 self.forget(key);
             }
         }
         match reply {
-            proto::answer::Reply::Refused(refusal) => resolve(answer, Err(refused(&refusal, None))),
+            // It is not there any more, which is what was wanted.
+            proto::answer::Reply::Refused(refusal) if refusal.code() != Code::NoEntry => {
+                resolve(answer, Err(refused(&refusal, None)));
+            }
             _ => resolve(answer, Ok(())),
         }
     }
@@ -272,11 +331,13 @@ impl Call {
     /// Tells whoever waits that the wait is over; the call itself stays.
     pub(super) fn fail(&mut self, error: Error) {
         match &mut self.purpose {
-            Purpose::Release(_, answer) | Purpose::Describe(answer) => resolve(answer.take(), Err(error)),
+            Purpose::Release(_, answer) | Purpose::Describe(answer) | Purpose::Stopped(_, _, answer) => {
+                resolve(answer.take(), Err(error));
+            }
             Purpose::End(answers) => {
                 answers.drain(..).for_each(|answer| resolve(Some(answer), Err(error.clone())));
             }
-            Purpose::Join(_) | Purpose::Cancel(_) => {}
+            Purpose::Join(_) | Purpose::Cancel(_) | Purpose::Progress(_) => {}
         }
     }
 
@@ -311,6 +372,7 @@ pub(crate) fn refused(refusal: &proto::Refusal, name: Option<&Name>) -> Error {
             let floor = Duration::from_millis(refusal.floor_ms.unwrap_or(0));
             Error::LeaseTooShort { floor, message }
         }
+        (Code::Deadlock, Some(name)) => Error::Deadlock { name: name.clone(), message },
         (code, _) => Error::Refused { code, message },
     }
 }

@@ -5,7 +5,6 @@ use crate::advisory::Reason;
 use crate::error::Error;
 use crate::session::place::Stage;
 use quorate_core::id::Secret;
-use quorate_core::state_machine::Op;
 
 impl State {
     /// An operator asks the session to stop: it acts no more from here on. Its users are told, and when all that
@@ -76,16 +75,16 @@ impl State {
             match place.stage {
                 _ if place.unwanted => gone.push(*key),
                 Stage::Leaving => place.left(),
-                Stage::In | Stage::Asked if place.is_group() => {
+                Stage::In | Stage::Asked if place.has_reader() => {
                     place.start_anew(evidence);
-                    again.push((*key, place.join.clone()));
+                    again.push((*key, place.op()));
                 }
                 _ => place.end(error.clone(), reason),
             }
         }
         gone.into_iter().for_each(|key| self.forget(key));
-        for (key, join) in again {
-            self.ask(Op::Join(join), Purpose::Join(key));
+        for (key, op) in again {
+            self.ask(op, Purpose::Join(key));
         }
         self.dirty = true;
         self.turned.notify_waiters();

@@ -6,7 +6,7 @@ use crate::proto::client_frame::Frame;
 use crate::proto::server_frame::Frame as Told;
 use quorate_core::id::{Name, Ordinal, SeatNo, Token, Version, ViewId};
 use quorate_core::state_machine::{
-    Changed, Face, Join, MemberKind, Mode, Place as Standing, PolicyWish, Reason as Logged, Role,
+    Changed, Face, Join, MemberKind, Mode, Place as Standing, PolicyWish, Reason as Logged, Role, Terms,
 };
 use quorate_core::time::Wall;
 
@@ -197,16 +197,60 @@ fn a_holder_is_warned_before_the_deadline_and_a_late_keepalive_takes_it_back() {
 #[test]
 fn a_grant_that_comes_before_the_answer_that_says_queued_is_not_lost() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     state.frame(at(1), change(Face::Lock, 6, Some(standing(None, Some(41))))).unwrap();
     joined(&mut state, 1, total(Face::Lock, 5, standing(None, None)));
     assert_eq!(state.seat(at(1), key).map(|seat| seat.token), Some(Token(41)));
 }
 
 #[test]
+fn a_seat_whose_holder_has_stopped_is_used_again_only_when_it_is_another() {
+    let mut state = open();
+    let (key, _) = state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
+    joined(&mut state, 1, total(Face::Lock, 5, standing(None, Some(41))));
+    state.hand_out(key);
+    let (answer, mut answered) = oneshot::channel();
+    state.stopped(key, Some(answer));
+    assert_eq!(state.seat(at(1), key), None, "from the call on");
+    let late = |reason, version, token| {
+        let mut frame = change(Face::Lock, version, Some(standing(None, Some(token))));
+        let Some(Told::Change(change)) = &mut frame.frame else { panic!() };
+        change.reason = wire::to_reason(reason).into();
+        change.changed[0].before = Some(change.changed[0].after.unwrap());
+        frame
+    };
+    state.frame(at(2), late(Logged::Draining, 6, 41)).unwrap();
+    assert_eq!(state.seat(at(2), key), None, "what was on its way is from before");
+
+    // The deadline passes, the connection is new, and the service has not heard of the stop: a new token.
+    assert!(state.remaining(at(ACT)).is_zero());
+    state.check(at(ACT));
+    assert!(matches!(answered.try_recv(), Ok(Err(Error::WaitLost { .. }))));
+    connect(&mut state, ACT, 1, vec![total(Face::Lock, 7, standing(None, Some(44)))]);
+    let mut renewed = change(Face::Lock, 8, Some(standing(None, Some(45))));
+    let Some(Told::Change(said)) = &mut renewed.frame else { panic!() };
+    said.reason = wire::to_reason(Logged::Renewed).into();
+    state.frame(at(ACT + 2), renewed).unwrap();
+    assert!(state.acts(at(ACT + 2)));
+    assert_eq!(state.seat(at(ACT + 2), key), None, "nor is that one used");
+
+    assert_eq!(calls(&mut state, ACT + 3), [(2, 1)], "the stop goes again");
+    let reply = Some(proto::answer::Reply::Done(proto::Done {}));
+    state.frame(at(ACT + 4), told(Told::Answer(proto::Answer { request: 2, reply }))).unwrap();
+    assert_eq!(state.resyncs, [EntryId(3)], "what was heard meanwhile may be from before or after");
+    assert_eq!(state.seat(at(ACT + 4), key), None);
+    state
+        .frame(at(ACT + 5), told(Told::Total(wire::to_total(total(Face::Lock, 9, standing(None, None))))))
+        .unwrap();
+    let granted = change(Face::Lock, 10, Some(standing(None, Some(50))));
+    state.frame(at(ACT + 6), granted).unwrap();
+    assert_eq!(state.seat(at(ACT + 6), key).map(|seat| seat.token), Some(Token(50)));
+}
+
+#[test]
 fn an_older_change_does_not_take_a_newer_seat_back() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     joined(&mut state, 1, total(Face::Lock, 8, standing(None, Some(44))));
     state.frame(at(1), change(Face::Lock, 7, Some(standing(None, None)))).unwrap();
     assert_eq!(state.seat(at(1), key).map(|seat| seat.token), Some(Token(44)));
@@ -216,7 +260,7 @@ fn an_older_change_does_not_take_a_newer_seat_back() {
 fn unanswered_calls_go_again_under_their_numbers_and_only_a_whole_row_is_acknowledged() {
     let mut state = open();
     for _ in 0..3 {
-        state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+        state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     }
     assert_eq!(calls(&mut state, 1), [(1, 0), (2, 0), (3, 0)]);
     joined(&mut state, 2, total(Face::Lock, 1, standing(None, None)));
@@ -229,7 +273,7 @@ fn unanswered_calls_go_again_under_their_numbers_and_only_a_whole_row_is_acknowl
     state.tick(at(4 + AGAIN_MS));
     assert_eq!(calls(&mut state, 4 + AGAIN_MS), [(3, 0)]);
     joined(&mut state, 1, total(Face::Lock, 1, standing(None, None)));
-    state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     assert_eq!(calls(&mut state, 60), [(4, 2)]);
 }
 
@@ -237,7 +281,7 @@ fn unanswered_calls_go_again_under_their_numbers_and_only_a_whole_row_is_acknowl
 fn no_more_calls_are_under_way_than_the_service_remembers() {
     let mut state = open();
     for _ in 0..WINDOW + 2 {
-        state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+        state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     }
     assert_eq!(calls(&mut state, 1).len() as u64, WINDOW);
     joined(&mut state, 2, total(Face::Lock, 1, standing(None, None)));
@@ -249,7 +293,7 @@ fn no_more_calls_are_under_way_than_the_service_remembers() {
 #[test]
 fn a_hole_in_the_versions_becomes_a_gap_and_a_total() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full), Terms::default()).unwrap();
     joined(&mut state, 1, total(Face::Group, 1, standing(Some(2), None)));
     assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Joined);
     state.frame(at(2), change(Face::Group, 2, None)).unwrap();
@@ -271,7 +315,7 @@ fn a_hole_in_the_versions_becomes_a_gap_and_a_total() {
 #[test]
 fn an_ordinal_only_member_expects_holes() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Group, MemberKind::OrdinalOnly)).unwrap();
+    let (key, _) = state.join(join(Face::Group, MemberKind::OrdinalOnly), Terms::default()).unwrap();
     joined(&mut state, 1, total(Face::Group, 1, standing(Some(2), None)));
     state.frame(at(2), change(Face::Group, 5, Some(standing(Some(1), Some(44))))).unwrap();
     assert_eq!(state.advisory(at(2), key).unwrap().event, Event::Joined);
@@ -282,7 +326,7 @@ fn an_ordinal_only_member_expects_holes() {
 #[test]
 fn what_was_not_read_before_the_deadline_is_never_said() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full), Terms::default()).unwrap();
     state.hand_out(key);
     joined(&mut state, 1, total(Face::Group, 1, standing(Some(2), None)));
     assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Joined);
@@ -302,7 +346,7 @@ fn what_was_not_read_before_the_deadline_is_never_said() {
 #[test]
 fn a_wait_that_the_service_does_not_name_is_asked_after_and_then_given_up() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     joined(&mut state, 1, total(Face::Lock, 1, standing(None, None)));
     let nobody_waits = |state: &mut State, now| {
         let seq = beat(state, now).unwrap();
@@ -322,11 +366,11 @@ fn a_wait_that_the_service_does_not_name_is_asked_after_and_then_given_up() {
 #[test]
 fn a_session_that_was_lost_joins_its_groups_again_under_a_new_secret() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full), Terms::default()).unwrap();
     state.hand_out(key);
     joined(&mut state, 1, total(Face::Group, 1, standing(Some(1), Some(41))));
     assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Joined);
-    let (lock, _) = state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    let (lock, _) = state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     let before = state.secret;
     state.ended(Reason::Expired, "no keepalive");
     assert!(matches!(state.place(lock).unwrap().stage, Stage::Ended(Error::SessionLost { .. })));
@@ -350,7 +394,7 @@ fn what_an_attempt_said_earlier_is_not_taken_for_what_a_later_one_said() {
 #[test]
 fn a_slow_service_is_told_of_and_left_only_if_it_stays_silent() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full), Terms::default()).unwrap();
     joined(&mut state, 1, total(Face::Group, 1, standing(Some(2), None)));
     assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Joined);
     let seq = beat(&mut state, 250).unwrap();
@@ -373,7 +417,7 @@ fn a_slow_service_is_told_of_and_left_only_if_it_stays_silent() {
 #[test]
 fn a_wait_ends_when_its_program_ends_the_session() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Lock, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Lock, MemberKind::Full), Terms::default()).unwrap();
     joined(&mut state, 1, total(Face::Lock, 1, standing(None, None)));
     state.end(None);
     state.finish(Error::Ended);
@@ -383,7 +427,7 @@ fn a_wait_ends_when_its_program_ends_the_session() {
 #[test]
 fn a_member_that_is_left_while_it_joins_again_is_released_when_it_is_in() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full), Terms::default()).unwrap();
     state.hand_out(key);
     state.release(key, None);
     assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Left);
@@ -402,7 +446,7 @@ fn a_member_that_is_left_while_it_joins_again_is_released_when_it_is_in() {
 #[test]
 fn a_holder_that_is_asked_to_stop_acts_until_it_has_and_is_told() {
     let mut state = open();
-    let (key, _) = state.join(join(Face::Group, MemberKind::Full)).unwrap();
+    let (key, _) = state.join(join(Face::Group, MemberKind::Full), Terms::default()).unwrap();
     joined(&mut state, 1, total(Face::Group, 1, standing(Some(1), Some(41))));
     assert_eq!(state.advisory(at(1), key).unwrap().event, Event::Joined);
     let draining = Standing { role: Role::Draining, ..standing(Some(1), Some(41)) };
