@@ -42,7 +42,7 @@ const NAMED_MAX: usize = 4;
 const PLACES_MAX: usize = 4;
 
 /// The stable codes of causes, and what each means.
-pub const CAUSES: [(&str, &str); 32] = [
+pub const CAUSES: [(&str, &str); 33] = [
     ("seats_held", "every seat is held, by holders that are well"),
     ("shared_held", "others share it, and this one would be alone"),
     ("behind", "others asked earlier"),
@@ -69,6 +69,7 @@ pub const CAUSES: [(&str, &str); 32] = [
     ("unused", "nobody has used it as far as is remembered"),
     ("other_face", "the name is something else than was asked for"),
     ("disk_low", "the disk is low: only release, leave and expiry are served"),
+    ("restored", "the service was restored, and lets nobody in before the old leases have ended"),
     ("no_quorum", "no quorum confirms what is shown"),
     ("session_closing", "the session was closed by an operator"),
     ("session_silent", "the session is connected and silent"),
@@ -265,6 +266,11 @@ fn finished(
         let what = "free some space where the data is; then it serves again by itself";
         why.advice.insert(0, remedy::advice(what, "quorate status".into()));
         why.cause = if idle { "disk_low" } else { why.cause };
+    }
+    if let Some(text) = sources.node.restoring() {
+        why.evidence.insert(0, service_evidence("restored", text, sources.now));
+        why.advice.insert(0, remedy::advice("wait: see how long", "quorate session list".into()));
+        why.cause = if idle { "restored" } else { why.cause };
     }
     if let Some(stale) = &sources.stale {
         why.evidence.insert(0, service_evidence("no_quorum", stale.why.clone(), sources.now));

@@ -2,6 +2,7 @@
 
 use crate::operator::{Operator, Read, STALE_HEADER};
 use crate::sessions::Sessions;
+use bytes::Bytes;
 use quorate::proto;
 use quorate::proto::operator_server::{Operator as Contract, OperatorServer};
 use quorate::proto::sessions_server::SessionsServer;
@@ -11,6 +12,12 @@ use tonic_health::server::HealthReporter;
 
 /// The longest message that a client may send. A join with 4 KiB of metadata has less than 5 KiB.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// How much of a snapshot one message carries: well below what clients take if nobody says.
+const PART_BYTES: usize = 1 << 20;
+
+/// A snapshot in parts, all of one buffer.
+type Parts = tokio_stream::Iter<std::vec::IntoIter<Result<proto::SnapshotPart, Status>>>;
 
 /// What the health service tells.
 pub struct Health(HealthReporter);
@@ -113,5 +120,17 @@ impl Contract for Operator {
         request: Request<proto::ExplainRequest>,
     ) -> Result<Response<proto::ExplainReply>, Status> {
         marked(Self::explain(self, request.into_inner()).await)
+    }
+
+    type SnapshotStream = Parts;
+
+    async fn snapshot(&self, _: Request<proto::SnapshotRequest>) -> Result<Response<Parts>, Status> {
+        let bytes = Bytes::from(Self::snapshot(self).await?);
+        let parts: Vec<_> = (0..bytes.len())
+            .step_by(PART_BYTES)
+            .map(|from| bytes.slice(from..bytes.len().min(from + PART_BYTES)))
+            .map(|data| Ok(proto::SnapshotPart { data }))
+            .collect();
+        Ok(Response::new(tokio_stream::iter(parts)))
     }
 }

@@ -4,6 +4,7 @@
 //! A change goes through the log with a tool's number and a precondition, so a retry is harmless (R21).
 
 use crate::explain::{self, Sources, Stale};
+use crate::log::archive::Archive;
 use crate::metrics::{self, Metrics};
 use crate::node::{Node, disk};
 use crate::sessions::Peers;
@@ -298,6 +299,23 @@ impl Operator {
         };
         reply.took_us = self.inner.metrics.explained(started);
         Ok((reply, stale))
+    }
+
+    /// The bytes of a snapshot's file: the state as of now.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` if no quorum confirms that the state is not older than this call.
+    pub async fn snapshot(&self) -> Result<Vec<u8>, Status> {
+        let copied = tokio::time::timeout(QUORUM_TIMEOUT, self.inner.node.copy()).await;
+        let timed_out = |_| Status::unavailable(format!("no quorum answered within {QUORUM_TIMEOUT:?}"));
+        let (position, machine) = copied.map_err(timed_out)?.map_err(|not| not_applied(&not))?;
+        let taken = disk::wall().0;
+        // A large state takes tens of milliseconds to write down: not on a thread that serves others.
+        let written = tokio::task::spawn_blocking(move || {
+            Archive::of("this node", position, machine, taken).map(|archive| archive.encode())
+        });
+        let bytes = written.await.map_err(|error| Status::internal(error.to_string()))?;
+        bytes.map_err(|error| Status::failed_precondition(error.to_string()))
     }
 
     /// Asks for a quorum. `None`: what is read from now on is not older than this call. Else since when

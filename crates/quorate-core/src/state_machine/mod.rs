@@ -16,6 +16,7 @@ mod group;
 mod notice;
 mod policy;
 mod refusal;
+mod restore;
 mod seats;
 mod session;
 mod task;
@@ -27,6 +28,7 @@ pub use explain::{
     Asked, AskedFor, Away, Blocker, Duty, GroupSummary, GroupView, Holder, Past, Resting, SessionView, Waiter,
 };
 pub use group::HISTORY_MAX;
+pub use restore::{Restore, Restored};
 pub use policy::{Face, Handover, Numbering, Order, PolicyClash, PolicyWish, Preempt, Rejoin};
 
 use crate::id::{ClusterId, EntryId, LogIndex, Name, Reign, Secret, SessionId, TaskId, Token};
@@ -64,6 +66,9 @@ pub struct StateMachine {
     idle: BTreeSet<(LogIndex, Name)>,
     #[serde(default)]
     tasks: Tasks,
+    /// The session that stands for the leases of the cluster before (RULES R30).
+    #[serde(default)]
+    restoring: Option<SessionId>,
 }
 
 /// Where in the log a command stands, and what it brought about so far.

@@ -15,6 +15,7 @@ pub mod output;
 pub mod policy;
 pub mod serve;
 pub mod servers;
+mod snapshot;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -92,6 +93,9 @@ pub enum Command {
     /// Say who holds a name, who waits and for whom, and what happened last
     #[command(subcommand)]
     Explain(operator::ExplainCommand),
+    /// Save, inspect and restore the state of a service
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
     /// Keep stale writers out of a file or anything else that commands of this machine write to
     Guard(guard::GuardArgs),
     /// Be a member of a group, and say who acts in it line by line
@@ -117,6 +121,7 @@ impl Command {
             Self::Session(command) => operator::session(command, global),
             Self::Transfer(args) => operator::transfer(args, global),
             Self::Explain(command) => operator::explain(command, global),
+            Self::Snapshot(command) => snapshot::run(command, global),
             Self::Guard(args) => guard::run(args, global),
             Self::Join(args) => join::run(args, global),
             Self::Lock(args) => lock::run(args, global),

@@ -137,7 +137,7 @@ fn warn(stale: Option<&str>) {
 }
 
 /// What the service answered instead, as the end of a command.
-fn refused(status: Status) -> Failure {
+pub(super) fn refused(status: Status) -> Failure {
     match status.code() {
         tonic::Code::Unavailable => Failure::new(Code::Unreachable, status.message()),
         tonic::Code::InvalidArgument => Failure::usage(status.message()),

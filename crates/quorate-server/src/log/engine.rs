@@ -11,7 +11,7 @@ use super::health::Health;
 use super::machine::{Machine, Seen};
 use super::network::{self, Alone, Network, PeerError, Peers};
 use super::options::Options;
-use super::record::Term;
+use super::record::{Position, Term};
 use super::storage::LogStore;
 use super::store::{OpenError, SetupError, Store};
 use super::types::{Item, Types};
@@ -306,6 +306,12 @@ impl<RT: AsyncRuntime> Engine<RT> {
     pub fn read_at<T>(&self, read: impl FnOnce(Option<LogIndex>, &StateMachine) -> T) -> T {
         let state = self.inner.seen.read();
         read(state.applied.map(|position| position.index), &state.machine)
+    }
+
+    /// A copy of this node's state, and the last entry that it has.
+    pub fn copy(&self) -> (Option<Position>, StateMachine) {
+        let state = self.inner.seen.read();
+        (state.applied, state.machine.clone())
     }
 
     /// The state of the log right now.

@@ -17,6 +17,7 @@
 //! | `journal` | the entries in their file |
 //! | [`record`] | the bytes |
 //! | [`dir`] | the data directory |
+//! | [`archive`] | snapshots as files, and a directory made of one |
 //! | [`health`], [`counters`] | whether the disk may be trusted, and how fast it is |
 //! | [`network`] | messages between nodes |
 //! | `crash` | a test seam: the end of the process between durable and answered |
@@ -27,6 +28,7 @@
 //! durable; the library counts the quorum (one, for a lone node), notes it committed, and lets the
 //! machine apply it. The machine changes the state, feeds the listeners, then answers the proposer.
 
+pub mod archive;
 pub mod counters;
 mod crash;
 pub mod dir;

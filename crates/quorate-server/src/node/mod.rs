@@ -18,6 +18,7 @@ mod leases;
 
 pub use floor::Floor;
 
+use crate::log::record::Position;
 use crate::log::{
     AsyncRuntime, Engine, FeedReader, Instant, NodeRole, Options, ProposeError, StartError, TokioRuntime,
     Unable,
@@ -266,6 +267,8 @@ impl<RT: AsyncRuntime> Node<RT> {
         self.inner.counts.proposed.fetch_add(1, Ordering::Relaxed);
         let result = if self.inner.space.is_low() && grows(&command) {
             Err(NotApplied { outcome: Outcome::NotDone, why: self.inner.space.why() })
+        } else if let (Command::Open { .. }, Some(why)) = (&command, self.restoring()) {
+            Err(NotApplied { outcome: Outcome::NotDone, why })
         } else {
             self.bring(command).await.map_err(not_applied)
         };
@@ -273,6 +276,26 @@ impl<RT: AsyncRuntime> Node<RT> {
             self.inner.counts.not_applied.fetch_add(1, Ordering::Relaxed);
         }
         result
+    }
+
+    /// Why nobody is let in yet, if this cluster was restored a moment ago (RULES R30).
+    pub fn restoring(&self) -> Option<String> {
+        let wait = self.read(StateMachine::restoring)?;
+        let left = self.lease_remaining(wait).map(|left| format!(", in {left} at the latest"));
+        Some(format!(
+            "this service was restored from a snapshot, and lets nobody in before the leases of the cluster \
+             before have ended{}",
+            left.unwrap_or_default()
+        ))
+    }
+
+    /// A copy of the state and where in the log it stands, not older than this call.
+    ///
+    /// # Errors
+    /// [`NotApplied`] says why no quorum answered.
+    pub async fn copy(&self) -> Result<(Option<Position>, StateMachine), NotApplied> {
+        self.linearize().await?;
+        Ok(self.inner.engine.copy())
     }
 
     /// A quorum round: what is read after it is not older than this call.
@@ -428,7 +451,7 @@ impl<RT: AsyncRuntime> fmt::Debug for Node<RT> {
 fn grows(command: &Command) -> bool {
     match command {
         Command::Open { .. } => true,
-        Command::Call { op, .. } => matches!(op, Op::Join(_) | Op::Describe { .. }),
+        Command::Call { op, .. } => matches!(op, Op::Join(_) | Op::JoinOn(..) | Op::Describe { .. }),
         Command::Tool { op, .. } => matches!(op, ToolOp::CreateGroup { .. }),
         _ => false,
     }

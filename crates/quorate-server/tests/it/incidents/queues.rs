@@ -1,0 +1,254 @@
+//! Incidents whose culprit is the queue: deadlocks, readers and writers, pauses, parties, kept places, and names
+//! that are something else.
+
+use super::{Expected, Kind, Scene, join, lock};
+use crate::harness::Stream;
+use quorate::proto::{self, Face, Mode};
+use std::time::Duration;
+
+/// Holds one name each and waits for the next one's.
+async fn ring(scene: &mut Scene, names: &[&str]) {
+    let mut sessions = Vec::new();
+    for name in names {
+        sessions.push(scene.member(lock(name, &format!("holder of {name}"))).await);
+    }
+    for (nth, session) in sessions.iter().enumerate() {
+        let next = names[(nth + 1) % names.len()];
+        scene.join(*session, lock(next, &format!("holder of {}", names[nth]))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlocks_of_every_kind_are_named_with_who_is_in_them() {
+    let mut scene = Scene::new().await;
+    ring(&mut scene, &["two-a", "two-b"]).await;
+    let told = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "two-a",
+            cause: "deadlock_cycle",
+            culprit: Some(("holder of two-a", "a test")),
+            says: "session 1 waits for two-b, held by session 2; session 2 waits for two-a, held by session 1",
+            command: "quorate session close 2",
+        })
+        .await;
+    assert_eq!(told["deadlocks"][0]["tie"], "cycle");
+    ring(&mut scene, &["three-a", "three-b", "three-c"]).await;
+    scene
+        .expect(Expected {
+            kind: Kind::Deadlock,
+            name: "three-b",
+            cause: "deadlock_cycle",
+            culprit: None,
+            says: "session 3 waits for three-b, held by session 4; session 4 waits for three-c, held by session 5",
+            command: "quorate session close 5",
+        })
+        .await;
+
+    let slots = |name: &str| proto::Join {
+        policy: Some(proto::Policy { seats: Some(2), ..Default::default() }),
+        ..join("slots", Face::Semaphore, name)
+    };
+    let first = scene.member(slots("first")).await;
+    let second = scene.member(slots("second")).await;
+    let third = scene.member(lock("key", "third")).await;
+    scene.join(first, lock("key", "first")).await;
+    scene.join(third, slots("third")).await;
+    let free = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "slots",
+            cause: "seats_held",
+            culprit: Some(("first", "a test")),
+            says: "2 of 2 seats are held",
+            command: "quorate session close 6",
+        })
+        .await;
+    assert_eq!(free["deadlocks"].as_array().map(Vec::len), Some(0), "the second can still go on");
+    scene.join(second, lock("key", "second")).await;
+    let knot = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "slots",
+            cause: "deadlock_knot",
+            culprit: Some(("first", "a test")),
+            says: "a knot, which ends only when one gives up",
+            command: "quorate session close 7",
+        })
+        .await;
+    assert_eq!(knot["deadlocks"][0]["waits"].as_array().map(Vec::len), Some(3));
+
+    let one = scene.member(lock("own", "one handle")).await;
+    scene.join(one, lock("own", "another handle")).await;
+    scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "own",
+            cause: "deadlock_self",
+            culprit: Some(("one handle", "a test")),
+            says: "a deadlock of one with itself",
+            command: "quorate session close 9",
+        })
+        .await;
+    let all = &scene.server.json(&["explain", "deadlock"])[0];
+    assert_eq!(all["deadlocks"].as_array().map(Vec::len), Some(4), "{all:#}");
+    println!("the service took at most {} us to find out", scene.took_us);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_and_writers_say_who_keeps_whom_out() {
+    let mut scene = Scene::new().await;
+    let shared = |name: &str| proto::Join { mode: Mode::Shared.into(), ..lock("table", name) };
+    scene.member(shared("reader a")).await;
+    scene.member(shared("reader b")).await;
+    scene.member(lock("table", "writer")).await;
+    let told = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "table",
+            cause: "shared_held",
+            culprit: Some(("reader a", "a test")),
+            says: "2 share it, by reader a",
+            command: "quorate session close 1",
+        })
+        .await;
+    assert_eq!(told["waits_for"].as_array().map(Vec::len), Some(2), "a writer waits for all readers");
+    scene.member(shared("late reader")).await;
+    let told = &scene.server.json(&["explain", "lock", "table"])[0]["waiters"][1];
+    assert_eq!((&told["name"], &told["cause"]), (&"late reader".into(), &"behind_writer".into()));
+    assert_eq!(told["waits_for"][0]["name"], "writer");
+    assert_eq!(told["advice"][1]["command"], "quorate session close 3");
+    assert!(told["sentence"].as_str().unwrap().contains("one is ahead in the queue: writer (session 3)"));
+    // A session says of itself what the name says of it.
+    let session = &scene.server.json(&["explain", "session", "4"])[0];
+    assert_eq!(
+        (&session["cause"], &session["session"]["places"][0]["waits"]),
+        (&told["cause"], &told["sentence"])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pauses_parties_and_kept_places_say_until_when() {
+    let mut scene = Scene::new().await;
+    let resting = proto::Policy { handover_delay_ms: Some(20_000), ..Default::default() };
+    let rested = |name: &str| proto::Join { policy: Some(resting), ..lock("rests", name) };
+    let first = scene.session().await;
+    let held = scene.join(first, rested("last holder")).await;
+    scene.member(rested("next")).await;
+    scene.streams[first].call(proto::call::Op::Release(proto::Release { entry: held.entry })).await;
+    let told = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "rests",
+            cause: "resting",
+            culprit: Some(("last holder", "")),
+            says: "seat 0 is free and rests for 20 s after its last holder; the pause ends at",
+            command: "quorate group show rests",
+        })
+        .await;
+    assert_eq!((&told["until_what"], told["until"].is_string()), (&"delay_end".into(), true));
+
+    let party = |name: &str| proto::Join {
+        policy: Some(proto::Policy { seats: Some(3), ..Default::default() }),
+        ..join("meeting", Face::Barrier, name)
+    };
+    scene.member(party("a")).await;
+    scene.member(party("b")).await;
+    let told = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "meeting",
+            cause: "parties",
+            culprit: None,
+            says: "2 of 3 parties are there; 1 party is missing",
+            command: "quorate group seats meeting 2",
+        })
+        .await;
+    assert_eq!(told["evidence"][1]["sentence"], "b (session 4) is there");
+    scene.server.run(&["group", "seats", "meeting", "2"]).ok();
+    scene.server.until("the remedy works", |server| {
+        server.json(&["explain", "lock", "meeting"])[0]["waiters"].as_array().is_some_and(Vec::is_empty)
+    });
+
+    let sticky = proto::Policy { rejoin_sticky_ms: Some(30_000), ..Default::default() };
+    let place = proto::Join { policy: Some(sticky), ..join("sticky", Face::Group, "away") };
+    let ttl = Duration::from_secs(120);
+    let (mut gone, _) = Stream::open(scene.channel.clone(), ttl, proto::OnDisconnect::Release).await;
+    gone.call(proto::call::Op::Join(place)).await;
+    drop(gone);
+    let told = scene
+        .expect(Expected {
+            kind: Kind::Group,
+            name: "sticky",
+            cause: "reserved",
+            culprit: None,
+            says: "group sticky is free",
+            command: "quorate join sticky --name away",
+        })
+        .await;
+    let kept = &told["reserved"][0];
+    assert_eq!((&kept["name"], &kept["until_what"]), (&"away".into(), &"grace_end".into()));
+    assert!(kept["sentence"].as_str().unwrap().contains("its place is kept for 30 s"), "{kept}");
+    println!("the service took at most {} us to find out", scene.took_us);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_queue_behind_one_slow_holder_names_the_holder() {
+    let mut scene = Scene::new().await;
+    scene.member(lock("slow", "culprit")).await;
+    let many = scene.session().await;
+    for nth in 0..300 {
+        scene.join(many, lock("slow", &format!("w{nth}"))).await;
+    }
+    let told = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "slow",
+            cause: "seats_held",
+            culprit: Some(("culprit", "a test")),
+            says: "300 wait",
+            command: "quorate session close 1",
+        })
+        .await;
+    assert_eq!(told["remedies"][1]["command"], "quorate transfer slow --to w0");
+    let last = told["waiters"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["cause"], &last["waits_for"][0]["name"]), (&"behind".into(), &"w0".into()));
+    println!("the service took {} us with 300 waiters", scene.took_us);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_are_something_else_or_nothing_say_so() {
+    let mut scene = Scene::new().await;
+    scene.member(join("board", Face::Leadership, "chair")).await;
+    for (kind, name, cause, says, command) in [
+        (Kind::Lock, "board", "other_face", "it is a leadership, not a lock", "quorate explain leader board"),
+        (Kind::Leader, "board", "nobody_waits", "leadership board is held by chair", ""),
+        (Kind::Lock, "never", "unused", "nobody has used it", "quorate group list"),
+        (Kind::Session, "1", "session_well", "it holds 1 seat and waits for nothing", ""),
+        (Kind::Session, "99", "no_session", "there is no session 99", "quorate session list"),
+    ] {
+        scene.expect(Expected { kind, name, cause, culprit: None, says, command }).await;
+    }
+    let made = scene.server.json(&["group", "create", "made"])[0]["created"].as_u64().unwrap();
+    let wrong = scene.server.run(&["group", "delete", "made", "--created", "1"]);
+    assert_eq!(
+        wrong.last_line(),
+        format!("quorate: made was made at log index {made}, not 1: it is another one; nothing was deleted")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_low_is_the_cause_of_a_name_that_cannot_be_had() {
+    let mut scene = Scene::with(&["--disk-reserve-bytes", "1099511627776"]).await;
+    let told = scene
+        .expect(Expected {
+            kind: Kind::Lock,
+            name: "orders",
+            cause: "disk_low",
+            culprit: None,
+            says: "nobody holds orders",
+            command: "quorate status",
+        })
+        .await;
+    assert!(told["evidence"][0]["sentence"].as_str().unwrap().contains("only release, leave and expiry"));
+}
