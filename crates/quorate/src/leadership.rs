@@ -4,7 +4,7 @@
 //! and when there is none. **Rule.** A leadership is a queue with one seat; its holder is shown with a value, and each
 //! term of office has a token of its own. A campaign ends with the office, or at once when its session dies: nobody is
 //! told that it leads after it could. **Observers** hear every change in the order of the log: the first thing they
-//! hear is how it is now, *nobody leads* is something they hear, and what was missed on the way is said ([`Observed`]).
+//! hear is how it is now, *nobody leads* is something they hear, and what was missed on the way is said.
 //! **Safety.** Between the old leader's deadline and the new one's token nobody leads; that the old one has stopped is
 //! its own affair, or the [guard](crate::guard)'s. **Cost.** As a lock; a value is a logged entry, and every observer is
 //! told.
@@ -143,6 +143,12 @@ impl Deref for Leader {
 
     fn deref(&self) -> &LockGuard {
         &self.guard
+    }
+}
+
+impl From<Leader> for LockGuard {
+    fn from(leader: Leader) -> Self {
+        leader.guard
     }
 }
 

@@ -307,6 +307,7 @@ impl<'a> Watch<'a> {
                     let act = self.plan.kill(now);
                     self.act(act, now, Cause::Lost);
                 }
+                Mail::Message(Order::Ask) => self.ask(),
                 Mail::Message(Order::Begin { .. } | Order::Continue) => {}
                 Mail::Empty => return Ok(()),
                 Mail::Closed => {
@@ -317,6 +318,16 @@ impl<'a> Watch<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tells the command to end. The plan stays as it is: only the deadline ends it by force.
+    fn ask(&mut self) {
+        if self.status.is_none() && self.cause.is_none() {
+            self.cause = Some(Cause::Asked);
+            self.report(&Report::Ending { cause: Cause::Asked, kill_in: Span::ZERO });
+        }
+        self.family.signal(Signal::TERM);
+        self.family.signal(Signal::CONT);
     }
 
     /// A holder that does not read is found out by its deadline, and one that has died hears nothing.

@@ -10,13 +10,15 @@ mod lines;
 mod out;
 
 use super::Global;
+use super::block_on_writing;
 use super::exit::{Code, Failure, Outcome};
-use super::lock::{default_name, duration, failure, say, signals::Asked};
+use super::lock::{default_name, duration, failure, say, signals::Asked, wrapper::some_time};
+use super::policy::PolicyArgs;
 use clap::{Args, ValueEnum};
 use futures::FutureExt;
 use out::Out;
 use quorate::advisory::{Advisory, Event, Reason};
-use quorate::{Client, Error, Group, JoinOptions, MemberKind, OnDisconnect, Session, SessionOptions};
+use quorate::{Client, Error, Group, JoinOptions, MemberKind, OnDisconnect, Session, SessionOptions, wire};
 use rustix::process::Signal;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a leave is nobody's concern.
 const LEAVE_SOON: Duration = Duration::from_millis(500);
+
+/// What the reader of the lines may say: that this member has stopped, and that its work goes on.
+const WORDS: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
 /// What asks this process to leave.
 const LEAVE: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
@@ -46,9 +51,18 @@ pub struct JoinArgs {
     /// The length of the lease: how long the others wait if this member disappears
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     ttl: Duration,
-    /// How many members act at once; without it, what others have stated, or 1
-    #[arg(long, value_name = "K")]
-    seats: Option<u32>,
+    /// What is stated about the group, for all its members
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Its weight, where the queue is ordered by weight: the heavier is ahead
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    weight: u32,
+    /// How long it acts at most: then it is asked to stop
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    max_hold: Option<Duration>,
+    /// How often its work will give a sign (SIGUSR2 to this process); without one it is shown as stalled
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    progress: Option<Duration>,
     /// What a closed connection means
     #[arg(long, value_enum, default_value = "hold")]
     on_disconnect: OnDisconnectArg,
@@ -79,6 +93,19 @@ Lines:
   had ended. Times are UTC. With --json each line is an object with the fields time, group, event,
   form, name, view, ordinal, previous, role, token, holder_token, reason, evidence, remaining_ms,
   and members (in the form total) or changed (in the others).
+
+Roles, where they are not plain:
+  pending       it is next and waits for time only: prepare to act. The line says for what: a
+                member that is asked to stop, and within which time, or a seat that rests
+  draining      it is asked to stop, and the line says why and within which time. It acts until
+                you say that it has stopped: by SIGUSR1, and it stays in the group, or by ending
+                it. Without that a transfer fails, and it acts on
+  reserved      (of others) it was cut off, and its place is kept for the stated time
+
+Signals:
+  INT, TERM, HUP  leave
+  USR1            it has stopped acting: the seat goes on, and it stays in the group
+  USR2            its work goes on (with --progress)
 
 Events:
   joined        this member is in the group; everybody in it is listed
@@ -113,10 +140,15 @@ Exit codes:
   75     an operator closed the session or deleted the group
   128+n  ended by signal n before it had joined
 
-How a group works in detail (numbering, order, rejoin) is stated with `quorate group create`.
+The policy:
+  What one states holds for all while anybody is in the group, or as long as the group is kept by
+  `quorate group create`. Another statement is refused, and shows both.
 
 Examples:
   quorate join payments --name eu-1 --ttl 2s
+  quorate join workers --seats 3 --numbering stable    three act, numbers are kept for life
+  quorate join db --order weight --preempt on-weight --weight 10    the heaviest acts
+  quorate join db --rejoin 30s --handover 2s           a short absence costs no place
   quorate --json join payments | while read -r line; do ...; done";
 
 enum Finish {
@@ -126,21 +158,14 @@ enum Finish {
 
 /// Joins and says what it is told.
 pub(super) fn run(args: JoinArgs, global: &Global) -> Outcome {
-    // The lease is renewed in a thread of its own: a reader that is slow shall not cost it (RULES R23).
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-    let ended = runtime.block_on(member(args, global));
-    runtime.shutdown_background();
-    ended
+    block_on_writing(member(args, global))
 }
 
 async fn member(args: JoinArgs, global: &Global) -> Outcome {
     let mut asked = Asked::listen(&LEAVE)?;
+    let words = Asked::listen(&WORDS)?;
     let session = tokio::select! {
-        session = open(&args, global) => session?,
+        session = open("join", global, args.session_options()) => session?,
         signal = asked.next() => return Err(interrupted(signal, &args)),
     };
     let joined = tokio::select! {
@@ -148,7 +173,7 @@ async fn member(args: JoinArgs, global: &Global) -> Outcome {
         signal = asked.next() => Err(interrupted(signal, &args)),
     };
     let ended = match joined {
-        Ok(group) => take_part(group, global, &mut asked).await,
+        Ok(group) => take_part(group, global, &mut asked, words).await,
         Err(failure) => Err(failure),
     };
     // Otherwise its lease ends by itself.
@@ -162,9 +187,9 @@ fn interrupted(signal: i32, args: &JoinArgs) -> Failure {
 }
 
 /// Says what the member is told, until it leaves or has to.
-async fn take_part(mut group: Group, global: &Global, asked: &mut Asked) -> Outcome {
+async fn take_part(mut group: Group, global: &Global, asked: &mut Asked, mut words: Asked) -> Outcome {
     let mut out = Out::new(global.json);
-    match tell(&mut group, &mut out, asked).await {
+    match tell(&mut group, &mut out, asked, &mut words).await {
         Ok(Finish::Over(last)) => Err(over(*last)),
         Ok(Finish::Asked) => leave(&mut group, &mut out, asked).await,
         Err(failure) => {
@@ -176,15 +201,15 @@ async fn take_part(mut group: Group, global: &Global, asked: &mut Asked) -> Outc
 }
 
 /// Tries until there is a service.
-async fn open(args: &JoinArgs, global: &Global) -> Result<Session, Failure> {
+pub(super) async fn open(verb: &str, global: &Global, options: SessionOptions) -> Result<Session, Failure> {
     let client =
         Client::builder(global.server.to_string()).open_timeout(PATIENCE).build().map_err(failure)?;
     let mut said = None;
     loop {
-        match client.session(args.session_options()).await {
+        match client.session(options.clone()).await {
             Err(Error::Unreachable { addresses, why, .. }) => {
                 if said.as_ref() != Some(&why) {
-                    say(format!("quorate join: no service answers at {addresses} ({why}); trying on"));
+                    say(format!("quorate {verb}: no service answers at {addresses} ({why}); trying on"));
                     said = Some(why);
                 }
             }
@@ -195,8 +220,9 @@ async fn open(args: &JoinArgs, global: &Global) -> Result<Session, Failure> {
 
 /// Tries until the service has taken this member in.
 async fn join(args: &JoinArgs, session: &Session) -> Result<Group, Failure> {
+    let options = args.join_options()?;
     loop {
-        match session.join(&*args.group, args.join_options()).await {
+        match session.join(&*args.group, options.clone()).await {
             Err(error @ (Error::WaitLost { .. } | Error::SessionLost { .. })) => {
                 say(format!("quorate join: {error}; trying on"));
             }
@@ -206,7 +232,12 @@ async fn join(args: &JoinArgs, session: &Session) -> Result<Group, Failure> {
 }
 
 /// Says what the member is told, until that is over or somebody asks it to leave.
-async fn tell(group: &mut Group, out: &mut Out, asked: &mut Asked) -> Result<Finish, Failure> {
+async fn tell(
+    group: &mut Group,
+    out: &mut Out,
+    asked: &mut Asked,
+    words: &mut Asked,
+) -> Result<Finish, Failure> {
     let mut next = None;
     loop {
         let advisory = match next.take() {
@@ -215,6 +246,10 @@ async fn tell(group: &mut Group, out: &mut Out, asked: &mut Asked) -> Result<Fin
                 biased;
                 _ = asked.next() => return Ok(Finish::Asked),
                 () = out.unread() => return Err(Failure::unread()),
+                word = words.next() => {
+                    pass_on(group, word);
+                    continue;
+                }
                 advisory = group.next() => {
                     advisory.ok_or_else(|| Failure::failed("it is in the group no more"))?
                 }
@@ -231,6 +266,15 @@ async fn tell(group: &mut Group, out: &mut Out, asked: &mut Asked) -> Result<Fin
         }
         next = tell_one(group, out, advisory)?;
     }
+}
+
+/// Tells the service what the reader of the lines has said. Its answer is the next line.
+fn pass_on(group: &Group, word: i32) {
+    if word == Signal::USR2.as_raw() {
+        return group.progress();
+    }
+    // It is sent with the first look; whether it was heard is told by what happens.
+    let _ = group.stopped().now_or_never();
 }
 
 /// Writes a line, unless the deadline has passed since it was made. To ask what comes next is to read the clock: a
@@ -295,18 +339,18 @@ impl JoinArgs {
         SessionOptions::with_ttl(self.ttl).on_disconnect(on_disconnect).label(label)
     }
 
-    fn join_options(&self) -> JoinOptions {
+    fn join_options(&self) -> Result<JoinOptions, Failure> {
         let kind = match (self.observer, self.ordinal_only) {
             (true, _) => MemberKind::Observer,
             (_, true) => MemberKind::OrdinalOnly,
             _ => MemberKind::Full,
         };
         let name = self.name.clone().unwrap_or_else(default_name);
-        let mut options = JoinOptions::default().name(name).kind(kind);
-        if let Some(seats) = self.seats {
-            options = options.seats(seats);
-        }
-        self.meta.iter().fold(options, |options, (key, value)| options.metadata(key, value))
+        let policy =
+            wire::from_policy(self.policy.wire()).map_err(|error| Failure::usage(error.to_string()))?;
+        let mut options = JoinOptions::default().name(name).kind(kind).policy(policy).weight(self.weight);
+        (options.max_hold, options.progress) = (self.max_hold, self.progress);
+        Ok(self.meta.iter().fold(options, |options, (key, value)| options.metadata(key, value)))
     }
 }
 

@@ -3,28 +3,24 @@
 //! **Problem.** A script wants that only one of many runs, that it knows under which token, and that it does not run
 //! on when the lock is somebody else's. **Rule.** Wait for the lock, run the command under a
 //! [guardian](super::guardian) that ends it before the deadline, release the lock when everything has ended, and
-//! exit as the command did. **Safety.** Whatever happens to this process, the command has ended before the service
-//! may let the next one act. **When it fails.** `docs/wrapper.md`.
+//! exit as the command did. A lock may be shared, or have several seats. **Safety.** Whatever happens to this process,
+//! the command has ended before the service may let the next one act. **When it fails.** `docs/wrapper.md`.
 
 mod held;
+mod sign;
 pub(super) mod signals;
-mod waiting;
+pub(super) mod waiting;
+pub(super) mod wrapper;
 
 use super::exit::{Code, Failure, Outcome};
-use super::guardian::Status;
 use super::{Global, block_on};
 use clap::Args;
-use held::End;
-use quorate::{Client, Error, LockGuard, Session, SessionOptions};
-use rustix::fs::{Access, access};
+use quorate::{Client, Error, Lock, LockGuard, RwLock, Semaphore, Session};
 use signals::{Asked, FORWARDED};
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::ffi::OsString;
 use std::time::Duration;
-
-/// How long a service that is silent may hold up the end of this process.
-const GOODBYE_MAX: Duration = Duration::from_secs(2);
+use waiting::Wait;
+use wrapper::{GOODBYE_MAX, WrapArgs, Wrapped, can_be_run, critical_section};
 
 /// `quorate lock NAME -- COMMAND ...`
 #[derive(Args, Debug)]
@@ -36,24 +32,14 @@ const GOODBYE_MAX: Duration = Duration::from_secs(2);
 pub struct LockArgs {
     /// The lock: any name, the same for all who want to exclude each other
     name: String,
-    /// Do not wait: exit 73 if somebody holds it
-    #[arg(long = "try", conflicts_with = "wait")]
-    try_only: bool,
-    /// How long to wait for it, such as 5s; by default as long as it takes
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    wait: Option<Duration>,
-    /// The length of the lease: how long others wait if this machine disappears
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    ttl: Duration,
-    /// The name that others see; by default host:pid
-    #[arg(long = "name", value_name = "NAME")]
-    shown: Option<String>,
-    /// How long before the deadline COMMAND is told to end (SIGTERM); by default a sixth of the lease
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    grace: Option<Duration>,
-    /// Let processes that COMMAND leaves behind go on without the lock, instead of ending them
-    #[arg(long)]
-    leave_behind: bool,
+    /// Hold it together with others that share it, and never with one that does not
+    #[arg(long, conflicts_with = "seats")]
+    shared: bool,
+    /// How many may hold it at once, each on a seat of its own
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    seats: Option<u32>,
+    #[command(flatten)]
+    wrap: WrapArgs,
     /// What to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -64,8 +50,9 @@ Environment of COMMAND:
   QUORATE_GROUP     the lock's name
   QUORATE_TOKEN     the token of this grant, a number that only grows: for `quorate guard run`, and
                     for every resource that can refuse an older one
-  QUORATE_ORDINAL   1: the first in the queue
-  QUORATE_SEAT      the number of the seat, which is 0
+  QUORATE_ORDINAL   1: the first in the queue; not with --shared or --seats
+  QUORATE_SEAT      the number of the seat: 0, or with --seats K one of 0 to K-1
+  QUORATE_PROGRESS  with --progress: the file to touch
   QUORATE_CLUSTER   the cluster that gave the token, 32 hexadecimal digits
   QUORATE_SERVER    where the service is
 
@@ -75,13 +62,23 @@ When the authority is lost:
   SIGKILL. A guardian process of its own does that, so it also happens if this process is stopped;
   and at once if it is killed.
 
+When the lock is asked for:
+  By `quorate transfer`, by `quorate group delete --end`, by fewer seats, or since --max-hold is
+  over. COMMAND and everything that it started get SIGTERM and the time that they need: nobody
+  takes the lock meanwhile. When all have ended it is given back, and the exit code is 75.
+
+Kinds of locks:
+  --shared   together with others that say --shared, never with one that does not: readers and
+             writers of one name. First come, first served, so no kind starves the other
+  --seats K  a semaphore: K hold it at once, each on a seat of its own. The same K for all
+
 Exit codes:
   COMMAND's own, and
   1      something else failed, such as a COMMAND that cannot be run
   2      the command line is wrong, or the lease is shorter than the service can keep
   69     no service can be reached; COMMAND was not run
   73     not granted; COMMAND was not run
-  75     the authority was lost; COMMAND was ended
+  75     the authority was lost, or given up as asked; COMMAND was ended
   128+n  COMMAND was ended by signal n, or this process while it waited
   If the code is not COMMAND's own, the last line on standard error is `quorate: REASON`.
 
@@ -98,7 +95,54 @@ What no wrapper can stop:
 Examples:
   quorate lock reports/nightly -- ./report.sh
   quorate lock --try backup -- ./backup.sh       only one machine does it
+  quorate lock --shared prices -- ./read.sh      with other readers, while nobody writes
+  quorate lock --seats 3 licences -- ./render.sh three at once
+  quorate lock --max-hold 1h batch -- ./batch.sh asked to end after an hour
   quorate lock --wait 30s orders -- quorate guard run --state orders.guard orders -- ./append.sh";
+
+/// What is held: a lock alone, a lock together with others, or a seat of several.
+enum Kind {
+    Alone(Lock),
+    Shared(RwLock),
+    Seats(Semaphore),
+}
+
+/// Says the same of each kind.
+macro_rules! stated {
+    ($lock:expr, $args:expr) => {{
+        let lock = $lock.named($args.wrap.shown.clone().unwrap_or_else(default_name));
+        let lock = if let Some(time) = $args.wrap.max_hold { lock.max_hold(time) } else { lock };
+        if let Some(every) = $args.wrap.progress { lock.progress(every) } else { lock }
+    }};
+}
+pub(super) use stated;
+
+impl Kind {
+    fn of(args: &LockArgs, session: &Session) -> Result<Self, Error> {
+        let name = &*args.name;
+        Ok(match (args.seats, args.shared) {
+            (Some(seats), _) => Self::Seats(stated!(session.semaphore(name, seats)?, args)),
+            (None, true) => Self::Shared(stated!(session.rwlock(name)?, args)),
+            (None, false) => Self::Alone(stated!(session.lock(name)?, args)),
+        })
+    }
+
+    async fn acquire(&self) -> Result<LockGuard, Error> {
+        match self {
+            Self::Alone(lock) => lock.acquire().await,
+            Self::Shared(lock) => lock.read().await,
+            Self::Seats(semaphore) => semaphore.acquire().await,
+        }
+    }
+
+    async fn try_acquire(&self) -> Result<LockGuard, Error> {
+        match self {
+            Self::Alone(lock) => lock.try_acquire().await,
+            Self::Shared(lock) => lock.try_read().await,
+            Self::Seats(semaphore) => semaphore.try_acquire().await,
+        }
+    }
+}
 
 /// Runs the command under the lock.
 pub(super) fn run(args: LockArgs, global: &Global) -> Outcome {
@@ -106,116 +150,37 @@ pub(super) fn run(args: LockArgs, global: &Global) -> Outcome {
     block_on(async move {
         let mut asked = Asked::listen(&FORWARDED)?;
         let client = Client::connect(global.server.to_string()).map_err(failure)?;
+        let options = args.wrap.session("lock", Some(&args.command[0]));
         let session = tokio::select! {
-            session = client.session(args.options()) => session.map_err(failure)?,
+            session = client.session(options) => session.map_err(failure)?,
             signal = asked.next() => return Err(interrupted(signal, &args.name)),
         };
-        let done = critical_section(&args, global, &client, &session, &mut asked).await;
+        let done = locked(&args, global, &client, &session, &mut asked).await;
         // Otherwise its lease ends by itself.
         let _ = tokio::time::timeout(GOODBYE_MAX, session.end()).await;
         done
     })
 }
 
-async fn critical_section(
+async fn locked(
     args: &LockArgs,
     global: &Global,
     client: &Client,
     session: &Session,
     asked: &mut Asked,
 ) -> Outcome {
-    let guard = waiting::acquire(args, client, session, asked).await?;
-    let end = held::run(args, global, &guard, asked).await;
-    let command = args.command[0].display();
-    match end {
-        End::Command(status) => {
-            release(guard, asked).await;
-            by_itself(status, &args.command[0])
-        }
-        End::Failed(failure) => {
-            give_up(guard).await;
-            Err(failure)
-        }
-        End::Lost { why, stuck } => {
-            give_up(guard).await;
-            let stuck = match stuck {
-                0 => String::new(),
-                n => format!(
-                    ", but {n} of its processes cannot be ended (in uninterruptible sleep, or another user's)"
-                ),
-            };
-            let reason = format!("{} was lost: {why}; {command} was ended{stuck}", args.name);
-            Err(Failure::new(Code::AuthorityLost, reason))
-        }
-    }
-}
-
-/// The command has ended: says so to the service, and waits until it has heard.
-async fn release(guard: LockGuard, asked: &mut Asked) {
-    let name = guard.name().clone();
-    let released = tokio::select! {
-        released = guard.release() => released,
-        signal = asked.next() => {
-            return say(format!("quorate lock: ended by signal {signal} before {name} was released; its lease \
-                ends by itself"));
-        }
+    let lock = Kind::of(args, session).map_err(failure)?;
+    let wait = Wait { name: &args.name, limit: args.wrap.wait };
+    let guard = match args.wrap.try_only {
+        true => waiting::attempt(wait, asked, lock.try_acquire()).await?,
+        false => waiting::acquire(wait, client, session, asked, lock.acquire()).await?,
     };
-    match released {
-        Ok(()) => {}
-        // It had been lost, so there is nothing to release.
-        Err(Error::SessionLost { .. } | Error::Closed { .. } | Error::Ended) => {}
-        Err(error) => {
-            say(format!("quorate lock: {name} is not released yet, its lease ends by itself: {error}"))
-        }
-    }
-}
-
-/// The authority is gone or about to be: the service is told if it can be.
-async fn give_up(guard: LockGuard) {
-    let limit = guard.remaining().min(GOODBYE_MAX);
-    // Otherwise its lease ends by itself.
-    let _ = tokio::time::timeout(limit, guard.release()).await;
-}
-
-fn by_itself(status: Status, command: &OsStr) -> Outcome {
-    match status {
-        Status::Code(code) => Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))),
-        Status::Signal(signal) => {
-            let code = Code::Signal(u8::try_from(signal).unwrap_or(0));
-            Err(Failure::new(code, format!("{} was ended by signal {signal}", command.display())))
-        }
-    }
-}
-
-impl LockArgs {
-    fn options(&self) -> SessionOptions {
-        let program = Path::new(&self.command[0]).file_name().unwrap_or(&self.command[0]);
-        let program: String =
-            program.to_string_lossy().chars().filter(|c| !c.is_control()).take(50).collect();
-        let pid = std::process::id();
-        let options =
-            SessionOptions::with_ttl(self.ttl).label(format!("quorate lock -- {program} (pid {pid})"));
-        match self.grace {
-            Some(grace) => options.warning(grace),
-            None => options,
-        }
-    }
-}
-
-/// A command that does not exist is found out before anybody waits for it.
-fn can_be_run(command: &OsStr) -> Result<(), Failure> {
-    let may = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
-    let (found, why) = if Path::new(command).components().count() > 1 {
-        (may(Path::new(command)), "it is not there, or may not be run")
-    } else {
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-        let mut places = std::env::split_paths(&path).map(|place: PathBuf| place.join(command));
-        (places.any(|place| may(&place)), "no such program in PATH")
+    let environment = match lock {
+        Kind::Alone(_) => vec![("QUORATE_ORDINAL", "1".to_owned())],
+        Kind::Shared(_) | Kind::Seats(_) => Vec::new(),
     };
-    match found {
-        true => Ok(()),
-        false => Err(Failure::failed(format!("cannot run {}: {why}", command.display()))),
-    }
+    let wrapped = Wrapped { verb: "lock", args: &args.wrap, command: &args.command, environment };
+    critical_section(&wrapped, global, guard, asked).await
 }
 
 /// How others see this process.
@@ -231,9 +196,12 @@ pub(super) fn default_name() -> String {
 pub(super) fn failure(error: Error) -> Failure {
     let code = match &error {
         Error::Unreachable { .. } | Error::WaitLost { .. } => Code::Unreachable,
-        Error::Busy { .. } | Error::TimedOut { .. } | Error::SessionLost { .. } | Error::Closed { .. } => {
-            Code::NotGranted
-        }
+        Error::Busy { .. }
+        | Error::TimedOut { .. }
+        | Error::SessionLost { .. }
+        | Error::Closed { .. }
+        | Error::Removed { .. }
+        | Error::Deadlock { .. } => Code::NotGranted,
         Error::Address { .. } | Error::Name { .. } | Error::Options(_) | Error::LeaseTooShort { .. } => {
             Code::Usage
         }
@@ -242,7 +210,7 @@ pub(super) fn failure(error: Error) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-fn interrupted(signal: i32, name: &str) -> Failure {
+pub(super) fn interrupted(signal: i32, name: &str) -> Failure {
     let code = Code::Signal(u8::try_from(signal).unwrap_or(0));
     Failure::new(code, format!("ended by signal {signal} while it waited for {name}; nothing is held"))
 }

@@ -3,13 +3,16 @@
 //! A command is one variant of [`Command`] and one arm in its `run`; its arguments and its work are in
 //! a file of its own. It returns an [`Outcome`]; only this file turns that into an exit code.
 
+mod barrier;
 pub mod bench;
 mod demo;
 pub mod exit;
 pub mod guard;
 mod guardian;
 mod join;
+mod lead;
 mod lock;
+mod observe;
 pub mod operator;
 pub mod output;
 pub mod policy;
@@ -102,7 +105,13 @@ pub enum Command {
     Join(join::JoinArgs),
     /// Hold a lock while a command runs, and end the command before the lock is another's
     Lock(lock::LockArgs),
-    /// Watch over the command of `lock`
+    /// Lead, with a value that says where to find the leader, until a command ends or a signal comes
+    Lead(lead::LeadArgs),
+    /// Say who leads, line by line, and when nobody does
+    Observe(observe::ObserveArgs),
+    /// Wait until so many have come, then go on
+    Barrier(barrier::BarrierArgs),
+    /// Watch over the command of `lock` and `lead`
     #[command(hide = true)]
     Guardian(guardian::GuardianArgs),
     /// Measure how fast the service grants
@@ -125,6 +134,9 @@ impl Command {
             Self::Guard(args) => guard::run(args, global),
             Self::Join(args) => join::run(args, global),
             Self::Lock(args) => lock::run(args, global),
+            Self::Lead(args) => lead::run(args, global),
+            Self::Observe(args) => observe::run(args, global),
+            Self::Barrier(args) => barrier::run(args, global),
             Self::Guardian(args) => guardian::run(args),
             Self::Bench(command) => bench::run(&command, global),
         }
@@ -189,4 +201,17 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
         .build()
         .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(work)
+}
+
+/// The same for one that writes line by line: its lease is renewed in a thread of its own, so that a reader which is
+/// slow does not cost it (RULES R23).
+pub(crate) fn block_on_writing<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let ended = runtime.block_on(work);
+    runtime.shutdown_background();
+    ended
 }

@@ -662,7 +662,7 @@ fn the_help_says_what_no_wrapper_can_stop() {
     {
         assert!(help.contains(part), "{part} in {help}");
     }
-    for command in ["lock", "join"] {
+    for command in ["lock", "join", "lead", "observe", "barrier"] {
         let help = run(quorate().args([command, "--help"])).ok().stdout;
         // A line that had to be wrapped goes on without its indent.
         let wrapped = help.lines().find(|line| line.starts_with(|c: char| c.is_lowercase()));

@@ -7,6 +7,7 @@ mod cli;
 mod crash;
 mod demo;
 mod disk;
+mod faces;
 mod guard;
 mod harness;
 mod http;

@@ -34,6 +34,8 @@ pub(super) enum Order {
     End,
     /// The authority is gone: end the command now.
     Kill,
+    /// The seat is asked for: tell the command to end, and wait. Nobody takes it meanwhile (RULES R11).
+    Ask,
 }
 
 /// From the guardian.

@@ -133,6 +133,11 @@ impl Guardian {
         self.order(&Order::End);
     }
 
+    /// Tells the command to end, and lets it take its time.
+    pub(in super::super) fn ask(&self) {
+        self.order(&Order::Ask);
+    }
+
     /// Ends the command.
     pub(in super::super) fn kill(&self) {
         self.order(&Order::Kill);

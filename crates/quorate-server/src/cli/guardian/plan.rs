@@ -30,6 +30,8 @@ pub(crate) enum Cause {
     Ordered,
     /// It was ordered, since the authority is gone.
     Lost,
+    /// It was told to end, since the seat is asked for; it has the time that it needs.
+    Asked,
 }
 
 /// What is to be done now.

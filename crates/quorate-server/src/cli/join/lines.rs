@@ -66,6 +66,23 @@ fn token(advisory: &Advisory) -> String {
 }
 
 fn words(advisory: &Advisory) -> String {
+    let said = happened(advisory);
+    match hint(advisory) {
+        None => said,
+        Some(hint) => format!("{hint}: {said}"),
+    }
+}
+
+/// What this member is to do.
+fn hint(advisory: &Advisory) -> Option<&'static str> {
+    match advisory.role? {
+        Role::Pending => Some("it is next, prepare to act"),
+        Role::Draining => Some("stop, then say so (SIGUSR1) or leave"),
+        _ => None,
+    }
+}
+
+fn happened(advisory: &Advisory) -> String {
     let evidence = &advisory.evidence;
     match (advisory.form, advisory.event) {
         (Form::Total, Event::Joined) => members(&advisory.members),
@@ -95,9 +112,12 @@ fn span(time: Duration) -> Span {
 
 fn members(members: &[Member]) -> String {
     let one = |member: &Member| {
-        let acts = if member.place.role == Role::Active { " active" } else { "" };
+        let role = match member.place.role {
+            Role::Standby => String::new(),
+            role => format!(" {role}"),
+        };
         match member.place.ordinal {
-            Some(ordinal) => format!("{ordinal} {}{acts}", member.name),
+            Some(ordinal) => format!("{ordinal} {}{role}", member.name),
             None => format!("{} ({})", member.name, member.place.role),
         }
     };
@@ -115,6 +135,15 @@ fn subjects(advisory: &Advisory) -> String {
         (_, None) if step.cut_off => Some("was cut off"),
         (_, None) => Some("left"),
         (None, Some(_)) => Some("joined"),
+        (Some(before), Some(after)) if before.role != after.role && after.role == Role::Reserved => {
+            Some("was cut off, and its place is kept")
+        }
+        (Some(before), Some(after)) if before.role != after.role && after.role == Role::Draining => {
+            Some("is asked to stop")
+        }
+        (Some(before), Some(after)) if before.role != after.role && after.role == Role::Pending => {
+            Some("is next")
+        }
         (Some(_), Some(_)) if step.metadata.is_some() => Some("changed its metadata"),
         (Some(before), Some(after)) if advisory.reason == Reason::Renewed && before.seat != after.seat => {
             Some("has a new token")

@@ -1,7 +1,9 @@
 //! While the lock is held: the command runs, and its guardian hears each new deadline.
 
+use super::say;
+use super::sign::Sign;
 use super::signals::{self, Asked, Job, JobControl, Who};
-use super::{LockArgs, say};
+use super::wrapper::Wrapped;
 use crate::cli::Global;
 use crate::cli::exit::Failure;
 use crate::cli::guardian::{Cause, Ended, Guardian, Report, Start, Status};
@@ -23,16 +25,17 @@ const TICK_MAX: Duration = Duration::from_millis(250);
 pub(super) enum End {
     /// The command ended by itself.
     Command(Status),
-    /// The command was ended, since it may not act any more.
-    Lost { why: String, stuck: u32 },
+    /// The command was ended, since it may not act any more; `asked`: since its seat was asked for.
+    Lost { why: String, stuck: u32, asked: bool },
     /// The command was not run.
     Failed(Failure),
 }
 
 struct Held<'a> {
-    args: &'a LockArgs,
+    wrapped: &'a Wrapped<'a>,
     guard: &'a LockGuard,
     guardian: Guardian,
+    sign: Option<Sign>,
     clock: Clock,
     tick: Interval,
     /// The last look at the clock.
@@ -46,8 +49,8 @@ struct Held<'a> {
 }
 
 /// Runs the command under the guard, and does not return before it has ended.
-pub(super) async fn run(args: &LockArgs, global: &Global, guard: &LockGuard, asked: &mut Asked) -> End {
-    let mut held = match Held::start(args, global, guard) {
+pub(super) async fn run(wrapped: &Wrapped<'_>, global: &Global, guard: &LockGuard, asked: &mut Asked) -> End {
+    let mut held = match Held::start(wrapped, global, guard) {
         Ok(held) => held,
         Err(end) => return end,
     };
@@ -85,27 +88,33 @@ async fn stopped_or_gone(guard: &LockGuard) -> Loss {
 }
 
 impl<'a> Held<'a> {
-    fn start(args: &'a LockArgs, global: &Global, guard: &'a LockGuard) -> Result<Self, End> {
+    fn start(wrapped: &'a Wrapped<'a>, global: &Global, guard: &'a LockGuard) -> Result<Self, End> {
         let clock = Clock::new();
         let now = clock.now();
         let Some(token) = guard.token() else {
             let why = "its deadline passed before the command was started".into();
-            return Err(End::Lost { why, stuck: 0 });
+            return Err(End::Lost { why, stuck: 0, asked: false });
         };
         let session = guard.session();
+        let sign = wrapped.args.progress.map(|_| Sign::new()).transpose();
+        let sign = sign.map_err(|error| {
+            End::Failed(Failure::failed(format!("cannot make a file for signs of progress: {error}")))
+        })?;
+        let mut environment = vec![
+            ("QUORATE_GROUP", guard.name().to_string()),
+            ("QUORATE_TOKEN", token.to_string()),
+            ("QUORATE_SEAT", guard.seat().to_string()),
+            ("QUORATE_CLUSTER", guard.cluster().to_string()),
+            ("QUORATE_SERVER", global.server.to_string()),
+        ];
+        environment.extend(wrapped.environment.iter().cloned());
+        environment.extend(sign.iter().map(|sign| ("QUORATE_PROGRESS", sign.path())));
         let start = Start {
-            command: &args.command,
-            environment: vec![
-                ("QUORATE_GROUP", guard.name().to_string()),
-                ("QUORATE_ORDINAL", "1".into()),
-                ("QUORATE_TOKEN", token.to_string()),
-                ("QUORATE_SEAT", guard.seat().to_string()),
-                ("QUORATE_CLUSTER", guard.cluster().to_string()),
-                ("QUORATE_SERVER", global.server.to_string()),
-            ],
+            command: wrapped.command,
+            environment,
             lock: guard.name().as_str(),
             grace: span(session.warning()),
-            leave_behind: args.leave_behind,
+            leave_behind: wrapped.args.leave_behind,
             deadline: deadline(now, guard),
         };
         let guardian = Guardian::start(&start)
@@ -115,9 +124,10 @@ impl<'a> Held<'a> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (gap, loss, overdue, told_to_stop, hung_up) = (Span::ZERO, None, false, false, false);
         Ok(Self {
-            args,
+            wrapped,
             guard,
             guardian,
+            sign,
             clock,
             tick,
             looked: now,
@@ -134,7 +144,10 @@ impl<'a> Held<'a> {
         let now = self.clock.now();
         self.gap = self.gap_at(now);
         self.looked = now;
-        let acts = self.loss.is_none() && self.guard.is_held();
+        if self.sign.as_mut().is_some_and(Sign::was_given) {
+            self.guard.progress();
+        }
+        let acts = (self.loss.is_none() || self.is_asked()) && self.guard.is_held();
         if acts && self.guardian.extend(deadline(now, self.guard)) {
             self.gap = Span::ZERO;
         }
@@ -146,6 +159,11 @@ impl<'a> Held<'a> {
         }
     }
 
+    /// The seat is asked for, and this process holds it until the command has ended (RULES R11).
+    fn is_asked(&self) -> bool {
+        self.loss.as_ref().is_some_and(|loss| loss.cause == LossCause::Asked)
+    }
+
     /// The longest time between two looks since the deadline moved, up to now.
     fn gap_at(&self, now: Mono) -> Span {
         self.gap.max(now.since(self.looked))
@@ -154,7 +172,8 @@ impl<'a> Held<'a> {
     /// The authority is gone, whatever the deadline says.
     fn lost(&mut self, loss: Loss) -> Option<End> {
         match loss.cause {
-            LossCause::Asked | LossCause::Closed => self.guardian.end(),
+            LossCause::Asked => self.guardian.ask(),
+            LossCause::Closed => self.guardian.end(),
             _ => self.guardian.kill(),
         }
         self.loss = Some(loss);
@@ -195,15 +214,16 @@ impl<'a> Held<'a> {
 
     /// The guardian has died, or does not do its work: this process does it.
     async fn without_guardian(&mut self) -> End {
-        let why = format!("the guardian of {} was killed or stopped", self.args.command[0].display());
-        self.end_all(End::Lost { why, stuck: 0 }).await
+        let why = format!("the guardian of {} was killed or stopped", self.wrapped.command[0].display());
+        self.end_all(End::Lost { why, stuck: 0, asked: false }).await
     }
 
     fn say_left_behind(&self, count: u32) {
-        let (command, name) = (self.args.command[0].display(), self.guard.name());
+        let (command, name) = (self.wrapped.command[0].display(), self.guard.name());
+        let verb = self.wrapped.verb;
         let them = if count == 1 { "1 process" } else { &format!("{count} processes") };
         say(format!(
-            "quorate lock: {command} has ended and left {them} behind, to be ended before {name} is released \
+            "quorate {verb}: {command} has ended and left {them} behind, to be ended before {name} is released \
              (--leave-behind lets them be)"
         ));
     }
@@ -211,7 +231,10 @@ impl<'a> Held<'a> {
     fn ended(&self, ended: Ended) -> End {
         match (ended.cause, ended.status) {
             (None, Some(status)) => End::Command(status),
-            (cause, _) => End::Lost { why: self.why(cause), stuck: ended.stuck },
+            (cause, _) => {
+                let asked = cause == Some(Cause::Asked);
+                End::Lost { why: self.why(cause), stuck: ended.stuck, asked }
+            }
         }
     }
 
@@ -219,7 +242,7 @@ impl<'a> Held<'a> {
         let stopped = span(self.guard.session().ttl().unwrap_or_default()).as_millis() / 4;
         let gap = self.gap_at(self.clock.now());
         match (&self.loss, cause) {
-            (Some(loss), Some(Cause::Ordered | Cause::Lost)) => loss.why.clone(),
+            (Some(loss), Some(Cause::Ordered | Cause::Lost | Cause::Asked)) => loss.why.clone(),
             _ if gap.as_millis() > stopped => {
                 format!("this process was stopped for {gap} and could not renew its lease")
             }
@@ -228,13 +251,17 @@ impl<'a> Held<'a> {
     }
 
     fn say_ending(&self, cause: Cause, kill_in: Span) {
-        let command = self.args.command[0].display();
+        let command = self.wrapped.command[0].display();
         let why = self.why(Some(cause));
         let name = self.guard.name();
-        say(match kill_in {
-            Span::ZERO => format!("quorate lock: {name} is lost: {why}; {command} is killed"),
+        let verb = self.wrapped.verb;
+        say(match (cause, kill_in) {
+            (Cause::Asked, _) => {
+                format!("quorate {verb}: {name} is asked for: {why}; {command} is told to end (SIGTERM)")
+            }
+            (_, Span::ZERO) => format!("quorate {verb}: {name} is lost: {why}; {command} is killed"),
             _ => format!(
-                "quorate lock: {name} is lost: {why}; {command} is told to end (SIGTERM), and is killed in {kill_in}"
+                "quorate {verb}: {name} is lost: {why}; {command} is told to end (SIGTERM), and is killed in {kill_in}"
             ),
         });
     }
@@ -253,8 +280,9 @@ impl<'a> Held<'a> {
         }
         let left = span(self.guard.remaining());
         say(format!(
-            "quorate lock: stopped, with {}; unless it goes on within {left}, {} is lost and {0} is ended",
-            self.args.command[0].display(),
+            "quorate {}: stopped, with {}; unless it goes on within {left}, {} is lost and {1} is ended",
+            self.wrapped.verb,
+            self.wrapped.command[0].display(),
             self.guard.name(),
         ));
         signals::stop(who);
@@ -276,7 +304,7 @@ impl<'a> Held<'a> {
     async fn end_all(&mut self, end: End) -> End {
         let left = self.guardian.end_all().await;
         match end {
-            End::Lost { why, .. } => End::Lost { why, stuck: left },
+            End::Lost { why, asked, .. } => End::Lost { why, stuck: left, asked },
             other => other,
         }
     }

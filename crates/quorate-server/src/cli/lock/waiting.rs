@@ -1,11 +1,11 @@
-//! Waiting for a lock, and saying for whom.
+//! Waiting for a seat, and saying for whom.
 
 use super::signals::Asked;
-use super::{LockArgs, default_name, failure, interrupted, say};
+use super::{failure, interrupted, say};
 use crate::cli::exit::{Code, Failure};
 use futures::FutureExt;
 use quorate::proto::{self, explain_request::Kind};
-use quorate::{Client, Error, LockGuard, Session};
+use quorate::{Client, Error, Session};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -18,38 +18,54 @@ const EXPLAIN_MAX: Duration = Duration::from_secs(1);
 /// How many waiters are asked for, to find this one among them.
 const WAITERS_MAX: u32 = 1_000;
 
-/// Waits for the lock.
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Wait<'a> {
+    /// The name.
+    pub(in crate::cli) name: &'a str,
+    /// For how long at most.
+    pub(in crate::cli) limit: Option<Duration>,
+}
+
+/// Takes what is free.
 ///
 /// # Errors
 /// It was not granted, and nothing is held.
-pub(super) async fn acquire(
-    args: &LockArgs,
+pub(in crate::cli) async fn attempt<T>(
+    wait: Wait<'_>,
+    asked: &mut Asked,
+    trying: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        got = trying => got.map_err(not_granted),
+        signal = asked.next() => Err(interrupted(signal, wait.name)),
+    }
+}
+
+/// Waits for the grant, and says why it takes so long.
+///
+/// # Errors
+/// It was not granted, and nothing is held.
+pub(in crate::cli) async fn acquire<T>(
+    wait: Wait<'_>,
     client: &Client,
     session: &Session,
     asked: &mut Asked,
-) -> Result<LockGuard, Failure> {
-    let shown = args.shown.clone().unwrap_or_else(default_name);
-    let lock = session.lock(&*args.name).map_err(failure)?.named(shown);
-    if args.try_only {
-        return tokio::select! {
-            got = lock.try_acquire() => got.map_err(not_granted),
-            signal = asked.next() => Err(interrupted(signal, &args.name)),
-        };
-    }
-    let acquiring = lock.acquire();
+    acquiring: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
     tokio::pin!(acquiring);
     let said = RefCell::new(None);
     tokio::select! {
         biased;
         got = &mut acquiring => return got.map_err(not_granted),
-        signal = asked.next() => return Err(interrupted(signal, &args.name)),
-        () = limit(args.wait) => {}
-        () = say_why(&args.name, client, session, &said) => {}
+        signal = asked.next() => return Err(interrupted(signal, wait.name)),
+        () = limit(wait.limit) => {}
+        () = say_why(wait.name, client, session, &said) => {}
     }
-    let why = why(&args.name, client, session).await.or(said.take());
+    let why = why(wait.name, client, session).await.or(said.take());
     match acquiring.now_or_never() {
         Some(Ok(late)) => Ok(late),
-        _ => Err(timed_out(args, why.as_deref())),
+        _ => Err(timed_out(wait, why.as_deref())),
     }
 }
 
@@ -60,10 +76,10 @@ async fn limit(wait: Option<Duration>) {
     }
 }
 
-fn timed_out(args: &LockArgs, why: Option<&str>) -> Failure {
+fn timed_out(wait: Wait<'_>, why: Option<&str>) -> Failure {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    let after = humantime::format_duration(args.wait.unwrap_or_default());
-    Failure::new(Code::NotGranted, format!("{} was not granted within {after}{why}", args.name))
+    let after = humantime::format_duration(wait.limit.unwrap_or_default());
+    Failure::new(Code::NotGranted, format!("{} was not granted within {after}{why}", wait.name))
 }
 
 fn not_granted(error: Error) -> Failure {
