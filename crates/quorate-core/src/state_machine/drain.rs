@@ -164,9 +164,12 @@ impl Group {
 
     /// A member that a seat was asked for is gone: its holder holds on.
     pub(super) fn forget_target(&mut self, hand: &mut Hand<'_>, id: EntryId) {
-        let asked = self.queue.values_mut().filter(|e| e.drain.as_ref().is_some_and(|d| d.to == Some(id)));
-        for entry in asked {
-            hand.disarm(entry.drain.take().and_then(|drain| drain.task));
+        // Only one that acts was asked, and those are few however many wait (RULES R15).
+        let asked = self.holders().filter(|e| e.drain.as_ref().is_some_and(|d| d.to == Some(id)));
+        let asked: Vec<EntryId> = asked.map(|entry| entry.id).collect();
+        for holder in asked {
+            let drain = self.queue.get_mut(&holder).and_then(|entry| entry.drain.take());
+            hand.disarm(drain.and_then(|drain| drain.task));
         }
     }
 
@@ -238,7 +241,7 @@ impl Group {
 
     /// Who is next in line and needs nothing but time: the target of a drain, or the first after a pause.
     pub(super) fn next_in_line(&self) -> Vec<EntryId> {
-        let targets = self.queue.values().filter_map(|entry| entry.drain.as_ref()?.to);
+        let targets = self.holders().filter_map(|entry| entry.drain.as_ref()?.to);
         let resting = (!self.resting.is_empty()).then(|| self.waiting.values().next().copied()).flatten();
         targets.chain(resting).collect()
     }

@@ -234,9 +234,11 @@ impl Group {
     /// A member that comes back within its grace takes its old place (policy `rejoin`).
     fn arrive(&mut self, hand: &mut Hand<'_>, comer: &Comer<'_>) -> (Entry, Reason, String) {
         let fresh = self.entry(hand, comer);
-        let kept = self
-            .queue
-            .values()
+        let keeps = matches!(self.policy.rejoin, Some(Rejoin::Sticky { .. }));
+        let kept = keeps
+            .then(|| self.queue.values())
+            .into_iter()
+            .flatten()
             .find(|entry| entry.away.is_some() && !entry.name.is_empty() && entry.name == fresh.name);
         let Some(old) = kept.map(|entry| entry.id).and_then(|id| self.queue.remove(&id)) else {
             let evidence = alloc::format!("session {} asked", comer.session);

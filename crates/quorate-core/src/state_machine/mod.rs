@@ -69,6 +69,9 @@ pub struct StateMachine {
     /// The session that stands for the leases of the cluster before (RULES R30).
     #[serde(default)]
     restoring: Option<SessionId>,
+    /// The places whose wait is to be given up in a deadlock. Follows from the queues.
+    #[serde(skip)]
+    wishes: BTreeSet<EntryId>,
 }
 
 /// Where in the log a command stands, and what it brought about so far.
@@ -163,7 +166,7 @@ impl StateMachine {
         match group.due(&mut hand, task.kind) {
             Due::Done => {}
             Due::Gone(entry) => {
-                self.places.remove(&entry);
+                self.forget_place(entry);
                 self.note_idle(&task.group);
             }
             Due::Close(session, why) => {
@@ -339,6 +342,9 @@ impl StateMachine {
             Ok(total) => {
                 self.last_entry = id;
                 self.places.insert(id, join.group.clone());
+                if terms.break_deadlock && join.kind != MemberKind::Observer {
+                    self.wishes.insert(id);
+                }
                 if let Some(since) = idle_since {
                     self.idle.remove(&(since, join.group.clone()));
                 }
@@ -357,12 +363,10 @@ impl StateMachine {
     /// Gives up waits of deadlocks that asked for it, the newest first (RULES R19). The refusal is for the
     /// one that has just asked.
     fn break_deadlocks(&mut self, step: &mut Step, asked: EntryId) -> Option<Refusal> {
-        let wished = |group: &Group| group.waiting.values().any(|id| group.queue[id].terms.break_deadlock);
-        if !self.groups.values().any(wished) {
-            return None;
-        }
         let mut refusal = None;
-        while let Some((session, entry, cycle)) = self.deadlock_victim() {
+        while !self.wishes.is_empty()
+            && let Some((session, entry, cycle)) = self.deadlock_victim()
+        {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.entries.remove(&entry);
             }
@@ -414,10 +418,15 @@ impl StateMachine {
         let (group, mut hand) = self.group_named(step, &name).ok()?;
         let left = group.leave(&mut hand, entry, reason, evidence);
         if !left.kept {
-            self.places.remove(&entry);
+            self.forget_place(entry);
         }
         self.note_idle(&name);
         left.seat.map(|seat| seat.token)
+    }
+
+    fn forget_place(&mut self, entry: EntryId) {
+        self.places.remove(&entry);
+        self.wishes.remove(&entry);
     }
 
     /// An empty name that nobody created may be forgotten; one that is being deleted is.
@@ -466,6 +475,8 @@ impl StateMachine {
 
     /// Computes what follows from the stored state.
     fn reindex(&mut self) {
+        let queued = self.groups.values().flat_map(|group| group.queue.values());
+        self.wishes = queued.filter(|entry| entry.terms.break_deadlock).map(|entry| entry.id).collect();
         for group in self.groups.values_mut() {
             for entry in group.queue.values_mut().filter(|entry| entry.lease == Span::ZERO) {
                 // A place of the first format does not say how long its session's lease is.

@@ -48,7 +48,7 @@ impl fmt::Display for Refusal {
             Self::NoEntry { entry } => {
                 write!(f, "the session has no place {entry}: it was released or lost before")
             }
-            Self::NoGroup { group } => write!(f, "there is no {group}"),
+            Self::NoGroup { group } => write!(f, "there is no \"{group}\""),
             Self::NotEmpty { group, members: 1 } => {
                 write!(f, "one member is in {group}; it is deleted only when it is empty")
             }

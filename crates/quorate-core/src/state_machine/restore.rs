@@ -54,6 +54,7 @@ impl StateMachine {
         self.sessions.clear();
         self.by_secret.clear();
         self.places.clear();
+        self.wishes.clear();
         self.idle.clear();
         let tasks: Vec<TaskId> = self.tasks().into_iter().map(|(task, _)| task).collect();
         for task in tasks {

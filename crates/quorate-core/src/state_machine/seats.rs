@@ -208,8 +208,9 @@ impl Group {
     pub(super) fn holders(&self) -> impl Iterator<Item = &Entry> {
         let shared = self.phase.iter().flat_map(|phase| &phase.holders);
         let seated = self.seats.iter().flatten().chain(shared).filter_map(|id| self.queue.get(id));
-        let through = self.queue.values().filter(|e| self.face == Face::Barrier && e.seat.is_some());
-        seated.chain(through)
+        // A walk over the queue, which may be long: only where there are no seats to look at.
+        let through = (self.face == Face::Barrier).then(|| self.queue.values());
+        seated.chain(through.into_iter().flatten().filter(|entry| entry.seat.is_some()))
     }
 }
 

@@ -10,3 +10,4 @@ mod mutants;
 mod property;
 mod queue;
 mod rules;
+mod waiters;
