@@ -189,7 +189,7 @@ fn sessions_of(view: Option<&GroupView>, machine: &StateMachine) -> Vec<SessionV
 }
 
 fn never_used(name: &Name) -> String {
-    format!("nobody holds {name}, nobody waits for it, and nobody has used it as far as is remembered")
+    format!("nobody holds \"{name}\", nobody waits for it, and nobody has used it as far as is remembered")
 }
 
 fn in_use() -> proto::Advice {

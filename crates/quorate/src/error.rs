@@ -87,7 +87,7 @@ pub enum Error {
     },
     /// A lock was not granted within the caller's time. The place in the queue was given up; if the grant came
     /// at the same moment it was released. Nothing is held.
-    #[error("{name} was not granted within {}; the place in the queue was given up", short(*.after))]
+    #[error("\"{name}\" was not granted within {}; the place in the queue was given up", short(*.after))]
     TimedOut {
         /// The lock.
         name: Name,

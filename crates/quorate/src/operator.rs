@@ -44,8 +44,8 @@ impl Operator {
     }
 
     /// Asks the holder of the lowest seat to stop in favour of a waiting member, by the member's name. The answer says
-    /// that it was asked. Without the holder's word within `drain` (milliseconds count; at most a third of its lease)
-    /// the transfer fails, and the holder holds on; with `force` its session is closed then and its lease waited out.
+    /// that it was asked. Without the holder's word within `drain` (milliseconds count; at most a third of its lease,
+    /// which is also what zero means) the transfer fails, and the holder holds on; with `force` its session is closed then and its lease waited out.
     ///
     /// # Errors
     /// [`Error::Refused`]: nobody of that name waits, nobody acts, or the holder was asked already.

@@ -67,8 +67,12 @@ Examples:
 
 /// Waits for the office and holds it.
 pub(super) fn run(args: LeadArgs, global: &Global) -> Outcome {
-    if let Some(command) = args.command.first() {
-        can_be_run(command)?;
+    match args.command.first() {
+        Some(command) => can_be_run(command)?,
+        None if args.wrap.progress.is_some() => {
+            return Err(Failure::usage("--progress needs a COMMAND, whose work it is that gives signs"));
+        }
+        None => {}
     }
     match args.command.is_empty() {
         true => block_on_writing(campaign(&args, global)),

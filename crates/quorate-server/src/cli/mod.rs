@@ -166,6 +166,8 @@ Examples:
   quorate status                           is it there, and how is it
   quorate group list                       which names are in use, and who holds them
   quorate explain lock orders              why do I wait for orders
+  quorate lead boss --value host:9000      lead until a signal comes, and say where
+  quorate observe boss                     who leads, line by line, and when nobody does
   quorate session close 7 --why \"stuck\"    ask session 7 to stop and let it go
   quorate --json group list | jq .name     for programs: one object a line";
 

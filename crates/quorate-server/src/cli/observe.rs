@@ -6,13 +6,13 @@
 
 use super::exit::{Code, Failure, Outcome};
 use super::join::open;
-use super::lock::{duration, failure, signals::Asked};
+use super::lock::{duration, failure, say, signals::Asked};
 use super::output::{self, Tone, paint};
 use super::{Global, block_on_writing};
 use crate::json;
 use clap::Args;
 use quorate::leadership::{Observed, Observer};
-use quorate::{Client, SessionOptions};
+use quorate::{Client, Error, SessionOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -81,7 +81,14 @@ async fn watch(args: &ObserveArgs, global: &Global) -> Outcome {
         false => open("observe", global, options).await?,
     };
     let office = session.leadership(&*args.name).map_err(failure)?.named(super::lock::default_name());
-    let mut observer = office.observe().await.map_err(failure)?;
+    let mut observer = loop {
+        match office.observe().await {
+            Err(error @ (Error::WaitLost { .. } | Error::SessionLost { .. })) if !args.once => {
+                say(format!("quorate observe: {error}; trying on"));
+            }
+            observer => break observer.map_err(failure)?,
+        }
+    };
     let ended = lines(args, global, &mut observer).await;
     drop(observer);
     // Otherwise its lease ends by itself.

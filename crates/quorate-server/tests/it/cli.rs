@@ -87,7 +87,7 @@ fn groups_are_made_listed_and_deleted() {
     assert_eq!(wrong.code, Some(1), "another one is not deleted");
     server.run(&["group", "delete", "workers", "--created", &created.to_string()]).ok();
     assert!(server.json(&["group", "list"]).is_empty());
-    assert_eq!(server.run(&["group", "delete", "workers"]).last_line(), "quorate: there is no workers");
+    assert_eq!(server.run(&["group", "delete", "workers"]).last_line(), "quorate: there is no \"workers\"");
     assert_eq!(server.run(&["group", "create", " x "]).code, Some(2));
 }
 
@@ -119,7 +119,7 @@ async fn a_lock_is_explained_from_its_holder_to_its_last_waiter() {
     let never = &server.json(&["explain", "lock", "never"])[0];
     assert_eq!(
         never["sentence"],
-        "nobody holds never, nobody waits for it, and nobody has used it as far as is remembered"
+        "nobody holds \"never\", nobody waits for it, and nobody has used it as far as is remembered"
     );
 }
 

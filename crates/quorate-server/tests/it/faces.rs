@@ -477,3 +477,38 @@ fn work_of_a_member_that_gives_no_sign_is_shown_until_a_signal_says_that_it_goes
     let again = member.lines.recv_timeout(Duration::from_secs(30)).expect("it stalls again");
     assert!(again.contains("\"stalled\""), "{again}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_moves_seats_as_an_operator_does() {
+    use quorate::error::Code;
+    use quorate::{Client, Error, LossCause, SessionOptions};
+    let place = Place::new();
+    let client = Client::connect(place.server.address.to_string()).unwrap();
+    let operator = client.operate();
+    let session = client.session(SessionOptions::default()).await.unwrap();
+    let guard = session.semaphore("licences", 1).unwrap().acquire().await.unwrap();
+    let error = operator.transfer("licences", "nobody", Duration::ZERO, false).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { code: Code::NoTransfer, .. }), "{error:?}");
+    let error = operator.delete_group("licences").await.unwrap_err();
+    assert!(matches!(error, Error::Refused { code: Code::NotEmpty, .. }), "{error:?}");
+    let error = operator.set_seats("none", 2).await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no \"none\"");
+    operator.set_seats("licences", 2).await.unwrap();
+    operator.end_group("licences").await.unwrap();
+    assert_eq!(guard.lost().await.cause, LossCause::Asked);
+    guard.release().await.unwrap();
+    let id = session.id().unwrap();
+    operator.close_session(id, "maintenance").await.unwrap();
+    let why = session.ended().await.to_string();
+    assert!(why.contains("maintenance"), "{why}");
+    let nobody = Client::connect("127.0.0.1:1").unwrap().operate();
+    let error = nobody.end_group("licences").await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+}
+
+#[test]
+fn a_lead_without_a_command_takes_no_promise_of_signs() {
+    let place = Place::new();
+    let wrong = place.run(&["lead", "boss", "--progress", "1s"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}

@@ -291,7 +291,7 @@ fn who_does_not_get_it_is_told_who_has_it() {
     assert_eq!((late.code, lines.len()), (Some(73), 2), "{late:?}");
     assert!(lines[0].starts_with(&format!("waiting for orders: {held}")), "{late:?}");
     assert!(
-        lines[1].starts_with(&format!("quorate: orders was not granted within 1s 500ms: {held}")),
+        lines[1].starts_with(&format!("quorate: \"orders\" was not granted within 1s 500ms: {held}")),
         "{late:?}"
     );
     let sooner = place.run(&["--wait", "100ms"], "touch ran");

@@ -128,7 +128,8 @@ async fn a_wait_that_takes_too_long_gives_its_place_up() {
     let _guard = held(&a, "a").await;
     let limit = Duration::from_millis(30);
     let error = b.lock("orders").unwrap().acquire_timeout(limit).await.unwrap_err();
-    assert_eq!(error.to_string(), "orders was not granted within 30 ms; the place in the queue was given up");
+    let said = "\"orders\" was not granted within 30 ms; the place in the queue was given up";
+    assert_eq!(error.to_string(), said);
     soon(service.until(|machine| waiting(machine) == 0)).await;
 }
 

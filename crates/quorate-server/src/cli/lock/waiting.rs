@@ -79,7 +79,7 @@ async fn limit(wait: Option<Duration>) {
 fn timed_out(wait: Wait<'_>, why: Option<&str>) -> Failure {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     let after = humantime::format_duration(wait.limit.unwrap_or_default());
-    Failure::new(Code::NotGranted, format!("{} was not granted within {after}{why}", wait.name))
+    Failure::new(Code::NotGranted, format!("\"{}\" was not granted within {after}{why}", wait.name))
 }
 
 fn not_granted(error: Error) -> Failure {

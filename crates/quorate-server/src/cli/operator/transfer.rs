@@ -133,11 +133,13 @@ impl Watch<'_> {
 
     /// How it ended, if it has.
     fn end(&self, reply: &proto::ExplainReply) -> Option<End> {
-        let holds = reply.holders.iter().find(|holder| holder.entry == self.target);
+        let mut since = reply.history.iter().filter(|past| past.index > self.begun.index);
+        // A member that was quick may have had the seat and left it by now.
+        let had = since.clone().flat_map(|past| &past.granted);
+        let holds = reply.holders.iter().chain(had).find(|holder| holder.entry == self.target);
         if let Some(seat) = holds.and_then(|holder| holder.seat) {
             return Some(End::Moved { token: seat.token });
         }
-        let mut since = reply.history.iter().filter(|past| past.index > self.begun.index);
         let asked = self.begun.asked.as_ref().map(|holder| holder.session);
         if let Some(past) = since.find(|past| {
             past.reason() == Reason::NotStopped && asked.is_none_or(|session| session == past.session)
