@@ -414,6 +414,13 @@ fn sentence(kind: Kind, scene: &Scene<'_>, why: &Why) -> String {
         }
         several => {
             let held = match view.shared {
+                0 if several.len() > summary.seats as usize => {
+                    format!(
+                        "{} act, although it has {} now",
+                        several.len(),
+                        count(summary.seats.into(), "seat")
+                    )
+                }
                 0 => format!("{} of {} seats are held", several.len(), summary.seats),
                 shared => format!("{shared} share it"),
             };

@@ -7,9 +7,12 @@
 //! `--threads` says, beside whatever else this machine does: if it is the service's machine, both share its CPUs.
 //!
 //! `lock` gives each client a name of its own, so nobody waits for another. `handoff` puts all on one name and
-//! times how a seat passes on: from just before the holder's release to the next holder's grant.
+//! times how a seat passes on: from just before the holder's release to the next holder's grant. `waiters` does so
+//! with ten and with ten thousand that wait.
 //!
 //! What comparing with others takes (the same disk, the same minute) is in `benchmarks/README.md`.
+
+mod waiters;
 
 use super::Global;
 use super::exit::{Code, Failure, Outcome};
@@ -51,6 +54,8 @@ pub enum BenchCommand {
     Lock(LockArgs),
     /// Pass one lock from hand to hand
     Handoff(HandoffArgs),
+    /// Pass one lock on while ten thousand wait for it, and while ten do
+    Waiters(waiters::WaitersArgs),
 }
 
 /// `quorate bench lock`
@@ -101,16 +106,27 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// The service cannot be reached, sessions are refused, or no cycle succeeded. Interrupted, it prints what was
 /// measured by then and ends as signals end.
 pub fn run(command: &BenchCommand, global: &Global) -> Outcome {
-    let (load, clients) = match command {
-        BenchCommand::Lock(args) => (args.load, args.clients),
-        BenchCommand::Handoff(args) => (args.load, args.waiters + 1),
-    };
+    match command {
+        BenchCommand::Lock(args) => with_sessions(args.load, args.clients, global, async |sessions| {
+            lock(args, sessions, global).await
+        }),
+        BenchCommand::Handoff(args) => with_sessions(args.load, args.waiters + 1, global, async |sessions| {
+            handoff(args, sessions, global).await
+        }),
+        BenchCommand::Waiters(args) => waiters::run(args, global),
+    }
+}
+
+/// Runs one measurement over sessions that are opened for it and ended after it.
+fn with_sessions(
+    load: Load,
+    clients: u32,
+    global: &Global,
+    work: impl AsyncFnOnce(&[Session]) -> Result<Measured, Failure>,
+) -> Outcome {
     runtime(load.threads)?.block_on(async {
         let sessions = open(global, clients).await?;
-        let measured = match command {
-            BenchCommand::Lock(args) => lock(args, &sessions, global).await,
-            BenchCommand::Handoff(args) => handoff(args, &sessions, global).await,
-        };
+        let measured = work(&sessions).await;
         end(sessions).await;
         measured?.outcome(load)
     })

@@ -246,9 +246,44 @@ async fn a_disk_that_is_low_is_the_cause_of_a_name_that_cannot_be_had() {
             name: "orders",
             cause: "disk_low",
             culprit: None,
-            says: "nobody holds orders",
+            says: "nobody has used it",
             command: "quorate status",
         })
         .await;
     assert!(told["evidence"][0]["sentence"].as_str().unwrap().contains("only release, leave and expiry"));
+}
+
+/// How many frames that tell of a change the service has sent.
+fn changes_sent(scene: &Scene) -> f64 {
+    let (_, text) = scene.server.http("GET", "/metrics");
+    let line = text.lines().find(|line| line.starts_with("quorate_frames_sent_total{kind=\"change\"}"));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("it is counted")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r15_a_grant_is_told_to_one_over_the_wire_however_many_wait() {
+    let mut scene = Scene::new().await;
+    let mut sessions = Vec::new();
+    for _ in 0..10 {
+        sessions.push(scene.session().await);
+    }
+    for waiters in [100_usize, 1_000] {
+        let name = format!("queue of {waiters}");
+        let mut line = Vec::new();
+        for nth in 0..=waiters {
+            let session = sessions[nth % sessions.len()];
+            line.push((session, scene.join(session, lock(&name, "w")).await.entry));
+        }
+        let before = changes_sent(&scene);
+        for (session, entry) in line {
+            let release = proto::call::Op::Release(proto::Release { entry });
+            scene.streams[session].call(release).await;
+        }
+        scene.server.until("every grant was told", |_| changes_sent(&scene) - before >= waiters as f64);
+        assert_eq!(
+            changes_sent(&scene) - before,
+            waiters as f64,
+            "one for each grant, not one for each waiter"
+        );
+    }
 }
