@@ -12,13 +12,14 @@ use super::lock::wrapper::{GOODBYE_MAX, WrapArgs, Wrapped, can_be_run, critical_
 use super::lock::{default_name, failure, interrupted, stated};
 use super::{Global, block_on, block_on_writing, output};
 use crate::json;
+use crate::node::disk;
 use clap::Args;
 use futures::FutureExt;
 use quorate::{Client, Leader, Loss, LossCause, Session};
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How often it is looked whether what was said still holds.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -207,7 +208,7 @@ impl Shown<'_> {
         let remaining_ms = u64::try_from(self.remaining.as_millis()).unwrap_or(u64::MAX);
         if json {
             return output::json(&json!({
-                "time": json::time(now_ms()),
+                "time": json::time(disk::wall().0),
                 "name": self.name,
                 "event": self.event,
                 "token": self.token,
@@ -217,14 +218,9 @@ impl Shown<'_> {
             }));
         }
         let token = self.token.as_ref().map_or("no token".to_owned(), |token| format!("token {token}"));
-        let time = super::observe::time_of_day(now_ms());
+        let time = super::observe::time_of_day(disk::wall().0);
         let line =
             format!("{time}  {:<11}  {}  {token}  {}  {}", self.event, self.name, self.value, self.why);
         output::line(line.trim_end())
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

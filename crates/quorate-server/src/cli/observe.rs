@@ -10,13 +10,14 @@ use super::lock::{duration, failure, say, signals::Asked};
 use super::output::{self, Tone, paint};
 use super::{Global, block_on_writing};
 use crate::json;
+use crate::node::disk;
 use clap::Args;
 use quorate::leadership::{Observed, Observer};
 use quorate::{Client, Error, SessionOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// What ends it.
 const END: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
@@ -127,7 +128,7 @@ fn parts(observed: &Observed) -> (&'static str, Tone, &str) {
 
 fn sentence(name: &str, observed: &Observed) -> String {
     let (event, tone, evidence) = parts(observed);
-    let head = format!("{}  {}  {name}", time_of_day(now_ms()), paint(tone, &format!("{event:<11}")));
+    let head = format!("{}  {}  {name}", time_of_day(disk::wall().0), paint(tone, &format!("{event:<11}")));
     match observed {
         Observed::Leader(leading) => {
             let value =
@@ -145,7 +146,7 @@ fn object(name: &str, observed: &Observed) -> Value {
         _ => None,
     };
     json!({
-        "time": json::time(now_ms()),
+        "time": json::time(disk::wall().0),
         "name": name,
         "event": event.replace(' ', "_"),
         "leader": leading.map(|leading| &leading.name),
@@ -155,11 +156,6 @@ fn object(name: &str, observed: &Observed) -> Value {
         "since": leading.map(|leading| json::time(leading.since_ms)),
         "evidence": evidence,
     })
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The time of day in UTC.

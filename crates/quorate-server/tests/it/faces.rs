@@ -311,7 +311,7 @@ fn a_leader_without_a_command_says_how_its_office_stands_until_it_is_told_to_end
     assert_eq!(seen.json()["token"], leads["token"]);
     assert!(leads["remaining_ms"].as_u64().is_some_and(|left| left > 1_000), "{leads}");
 
-    let next = place.start(&["--json", "lead", "boss", "--value", "b", "--name", "b", "--ttl", "1s"]);
+    let next = place.start(&["--json", "lead", "boss", "--value", "b", "--name", "b", "--ttl", "2s"]);
     place.until_waiting("boss", 1);
     let failed = place.run(&["transfer", "boss", "--to", "b", "--drain", "100ms"]);
     assert_eq!(failed.code, Some(73), "nobody told it to end: {failed:?}");
@@ -336,7 +336,7 @@ async fn an_observer_says_when_the_service_is_silent_and_resumes() {
     let place = Place::with(&["--ttl-floor", "100ms"]);
     let cable = Cable::to(place.server.address.to_string()).await;
     let mut command = crate::harness::quorate();
-    command.args(["--server", &cable.address(), "--json", "observe", "boss", "--ttl", "1s"]);
+    command.args(["--server", &cable.address(), "--json", "observe", "boss", "--ttl", "2s"]);
     let seen = Running::spawn(&mut command, "observe");
     assert_eq!(seen.json()["event"], "no_leader");
     cable.freeze();
