@@ -7,7 +7,7 @@
 use super::entry::{About, Drain, Entry};
 use super::group::Group;
 use super::task::{Hand, TaskKind};
-use super::{Numbering, Preempt, Reason, Refusal};
+use super::{Face, Numbering, Preempt, Reason, Refusal};
 use crate::id::{EntryId, SessionId};
 use crate::time::Span;
 use alloc::format;
@@ -127,21 +127,28 @@ impl Group {
         let Some(entry) = self.queue.get(&id) else { return };
         let Some(seat) = entry.seat else { return };
         let drain = entry.drain.clone();
+        let first = self.waiting.values().next().copied();
         let before = self.places();
         self.unseat(hand, id);
         match drain.as_ref().and_then(|drain| drain.to) {
             Some(to) => self.put_first(to),
-            None if seat.no.0 < self.policy.seats() => self.put_last(id, tail),
+            None if seat.no.0 < self.policy.seats() => {
+                self.put_last(id, tail);
+                // Also where the weights would give it back.
+                first.into_iter().for_each(|first| self.put_first(first));
+            }
             None => {}
         }
         let by_weight = self.by_weight();
         if let Some(entry) = self.queue.get(&id) {
             self.waiting.insert(entry.key(by_weight), id);
+            hand.step.tightened = true;
         }
         let why = drain.map_or_else(|| "by its own word".to_string(), |drain| drain.why);
         let evidence = format!("{why}: it has stopped");
         let granted = self.fill_seats(hand);
         self.changed(hand, About::of(Reason::Transferred, &evidence, id), &before, &granted);
+        self.preempt(hand);
     }
 
     fn put_last(&mut self, id: EntryId, tail: EntryId) {
@@ -162,14 +169,22 @@ impl Group {
         }
     }
 
-    /// A member that a seat was asked for is gone: its holder holds on.
-    pub(super) fn forget_target(&mut self, hand: &mut Hand<'_>, id: EntryId) {
+    /// A member that a seat was asked for needs it no more: its holder holds on, and is told so.
+    pub(super) fn forget_target(&mut self, hand: &mut Hand<'_>, id: EntryId, why: &str) {
         // Only one that acts was asked, and those are few however many wait (RULES R15).
         let asked = self.holders().filter(|e| e.drain.as_ref().is_some_and(|d| d.to == Some(id)));
         let asked: Vec<EntryId> = asked.map(|entry| entry.id).collect();
         for holder in asked {
-            let drain = self.queue.get_mut(&holder).and_then(|entry| entry.drain.take());
-            hand.disarm(drain.and_then(|drain| drain.task));
+            let Some(drain) = self.queue.get_mut(&holder).and_then(|entry| entry.drain.take()) else {
+                continue;
+            };
+            hand.disarm(drain.task);
+            // In a group the change that this is part of shows everybody's place.
+            if self.face != Face::Group {
+                let evidence = format!("{}, which {why}: nobody asks for its seat any more", drain.why);
+                let before = self.places();
+                self.changed(hand, About::of(Reason::NotStopped, &evidence, holder), &before, &[]);
+            }
         }
     }
 
@@ -179,6 +194,8 @@ impl Group {
             TaskKind::Rest(no) => {
                 self.resting.remove(&no);
                 self.settle(hand, Reason::Rested, "the pause after its last holder is over");
+                self.preempt(hand);
+                self.note_idle(hand);
             }
             TaskKind::Grace(id) => {
                 self.leave(hand, id, Reason::GraceOver, "it did not come back within the grace");

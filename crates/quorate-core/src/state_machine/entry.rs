@@ -62,14 +62,14 @@ pub(super) struct Drain {
     pub(super) force: bool,
 }
 
-/// The order of a queue: the heavier first where weights count, then those that were put to the front, then
+/// The order of a queue: those that were put to the front first, then the heavier where weights count, then
 /// the earlier.
-pub(super) type Key = (u32, i64, EntryId);
+pub(super) type Key = (i64, u32, EntryId);
 
 impl Entry {
     pub(super) fn key(&self, by_weight: bool) -> Key {
         let senior = if self.senior == EntryId(0) { self.id } else { self.senior };
-        (if by_weight { u32::MAX - self.weight } else { 0 }, self.turn, senior)
+        (self.turn, if by_weight { u32::MAX - self.weight } else { 0 }, senior)
     }
 
     /// Where it stands; `next` says that it is the next in line and what is missing will come by itself.

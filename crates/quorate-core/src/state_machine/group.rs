@@ -11,6 +11,7 @@
 //! `notice.rs` who is told what.
 
 use super::entry::{About, Entry, Key};
+use super::explain::Blocker;
 use super::seats::{Phase, Rest};
 use super::task::{Hand, TaskKind};
 use super::{
@@ -102,6 +103,11 @@ impl Group {
         self.queue.is_empty() && self.observers.is_empty()
     }
 
+    /// It was deleted, and nothing is left to wait for: nobody acts, and no seat rests.
+    pub(super) fn is_over(&self) -> bool {
+        self.ending && self.is_empty() && self.resting.is_empty()
+    }
+
     /// How many are in the queue or look on.
     pub(super) fn len(&self) -> usize {
         self.queue.len() + self.observers.len()
@@ -156,7 +162,11 @@ impl Group {
             return Err(Refusal::OtherFace { group: self.name.clone(), is: self.face, asked: face });
         }
         let by_weight = self.by_weight();
+        let unnumbered = self.policy.numbering.is_none();
         self.policy.merge(policy).map_err(|clash| Refusal::Policy { group: self.name.clone(), clash })?;
+        if unnumbered {
+            self.number_all();
+        }
         self.shrink();
         if by_weight != self.by_weight() {
             self.reindex();
@@ -164,13 +174,26 @@ impl Group {
         Ok(())
     }
 
-    /// Takes a member in: at the tail, by its weight, or at the place that was kept for it.
+    /// Those that came before any numbering was stated are numbered as they stand.
+    fn number_all(&mut self) {
+        if !matches!(self.policy.numbering, Some(Numbering::Stable | Numbering::MinimalMove)) {
+            return;
+        }
+        for (id, number) in self.in_line().into_iter().zip(1..) {
+            if let Some(entry) = self.queue.get_mut(&id) {
+                entry.number = number;
+            }
+        }
+    }
+
+    /// Takes a member in: at the tail, by its weight, or at the place that was kept for it; gives back the id
+    /// that this place had.
     pub(super) fn join(
         &mut self,
         hand: &mut Hand<'_>,
         comer: &Comer<'_>,
         queue_max: u32,
-    ) -> Result<Total, Refusal> {
+    ) -> Result<(Total, Option<EntryId>), Refusal> {
         if self.len() >= queue_max as usize {
             return Err(limit("members of one queue", queue_max, self.len() as u64 + 1));
         }
@@ -189,12 +212,13 @@ impl Group {
             return Err(busy);
         }
         self.idle_since = None;
+        let mut took = None;
         if observer {
             self.observers.insert(id, self.entry(hand, comer));
             self.settle(hand, Reason::Join, "more seats were stated");
         } else {
             let before = self.places();
-            let (entry, reason, evidence) = self.arrive(hand, comer);
+            let (entry, reason, evidence) = self.arrive(hand, comer, &mut took);
             self.waiting.insert(entry.key(self.by_weight()), id);
             self.queue.insert(id, entry);
             let granted = self.fill_seats(hand);
@@ -203,7 +227,7 @@ impl Group {
             self.preempt(hand);
         }
         debug_assert!(!self.is_empty(), "session {session} was just taken in");
-        Ok(self.total(id).expect("the member was just taken in"))
+        Ok((self.total(id).expect("the member was just taken in"), took))
     }
 
     fn entry(&self, hand: &Hand<'_>, comer: &Comer<'_>) -> Entry {
@@ -232,7 +256,12 @@ impl Group {
     }
 
     /// A member that comes back within its grace takes its old place (policy `rejoin`).
-    fn arrive(&mut self, hand: &mut Hand<'_>, comer: &Comer<'_>) -> (Entry, Reason, String) {
+    fn arrive(
+        &mut self,
+        hand: &mut Hand<'_>,
+        comer: &Comer<'_>,
+        took: &mut Option<EntryId>,
+    ) -> (Entry, Reason, String) {
         let fresh = self.entry(hand, comer);
         let keeps = matches!(self.policy.rejoin, Some(Rejoin::Sticky { .. }));
         let kept = keeps
@@ -245,6 +274,7 @@ impl Group {
             return (fresh, Reason::Join, evidence);
         };
         hand.disarm(old.away);
+        *took = Some(old.id);
         let evidence = alloc::format!("session {} came back within the grace", comer.session);
         let Entry { senior, turn, number, .. } = old;
         (Entry { senior, turn, number, ..fresh }, Reason::Returned, evidence)
@@ -264,23 +294,20 @@ impl Group {
     }
 
     fn refuse_if_busy(&self, comer: &Comer<'_>) -> Result<(), Refusal> {
-        let shares = comer.join.mode == super::Mode::Shared && self.seats.iter().all(Option::is_none);
-        let free = self.seats.iter().take(self.policy.seats() as usize).any(Option::is_none);
-        let free = free && self.phase.is_none() && self.resting.is_empty();
-        if (free || shares) && self.waiting.is_empty() {
-            return Ok(());
-        }
-        let holder = self.holders().next().or_else(|| self.queue.values().next());
-        let (name, session, token) = match holder {
-            Some(entry) => (entry.name.clone(), entry.session, entry.seat.map(|seat| seat.token)),
-            None => ("the pause after its last holder".into(), SessionId(0), None),
+        let Err(blocker) = self.grantable_at_once(comer.join.mode) else { return Ok(()) };
+        let group = self.name.clone();
+        let first = || self.waiting.values().next().and_then(|id| self.queue.get(id));
+        let (holder, session, token) = match (self.holders().next(), blocker) {
+            (_, Some(Blocker::Parties { present, parties })) => {
+                (alloc::format!("a barrier with {} of {parties} parties", present - 1), SessionId(0), None)
+            }
+            (Some(entry), _) => (entry.name.clone(), entry.session, entry.seat.map(|seat| seat.token)),
+            (None, _) => match first() {
+                Some(entry) => (alloc::format!("nobody, and {} is next", entry.name), entry.session, None),
+                None => ("the pause after its last holder".into(), SessionId(0), None),
+            },
         };
-        Err(Refusal::Busy {
-            group: self.name.clone(),
-            holder: name,
-            session,
-            token: token.unwrap_or_default(),
-        })
+        Err(Refusal::Busy { group, holder, session, token: token.unwrap_or_default() })
     }
 
     /// Fills what can be filled, and tells who was seated.
@@ -317,7 +344,7 @@ impl Group {
             _ => false,
         };
         let gone = if kept { None } else { self.take_out(hand, id).map(|entry| Entry { seat, ..entry }) };
-        self.forget_target(hand, id);
+        self.forget_target(hand, id, "is not there any more");
         let granted = self.fill_seats(hand);
         let about = About { reason, evidence, whom: Some(id), gone, new: None };
         self.changed(hand, about, &before, &granted);
@@ -326,8 +353,9 @@ impl Group {
         Left { seat, kept }
     }
 
-    fn note_idle(&mut self, hand: &Hand<'_>) {
-        if self.is_empty() && !self.kept {
+    /// A name is idle when nobody is in it, and none of its seats rests.
+    pub(super) fn note_idle(&mut self, hand: &Hand<'_>) {
+        if self.is_empty() && !self.kept && self.resting.is_empty() && self.idle_since.is_none() {
             self.idle_since = Some(hand.index());
         }
     }

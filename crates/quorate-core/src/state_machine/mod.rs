@@ -28,8 +28,8 @@ pub use explain::{
     Asked, AskedFor, Away, Blocker, Duty, GroupSummary, GroupView, Holder, Past, Resting, SessionView, Waiter,
 };
 pub use group::HISTORY_MAX;
-pub use restore::{Restore, Restored};
 pub use policy::{Face, Handover, Numbering, Order, PolicyClash, PolicyWish, Preempt, Rejoin};
+pub use restore::{Restore, Restored};
 
 use crate::id::{ClusterId, EntryId, LogIndex, Name, Reign, Secret, SessionId, TaskId, Token};
 use crate::time::{Span, Wall};
@@ -79,6 +79,16 @@ struct Step {
     index: LogIndex,
     at: Wall,
     events: Vec<Event>,
+    /// Who got a seat.
+    granted: Vec<SessionId>,
+    /// Somebody waits for fewer than before, or waits anew.
+    tightened: bool,
+}
+
+impl Step {
+    fn new(index: LogIndex, at: Wall) -> Self {
+        Self { index, at, events: Vec::new(), granted: Vec::new(), tightened: false }
+    }
 }
 
 impl StateMachine {
@@ -91,8 +101,11 @@ impl StateMachine {
     pub fn apply(&mut self, index: LogIndex, proposal: &Proposal) -> Applied {
         assert!(index > self.applied, "the log is applied in order and once");
         self.applied = index;
-        let mut step = Step { index, at: proposal.at, events: Vec::new() };
+        let mut step = Step::new(index, proposal.at);
         let reply = self.dispatch(&mut step, &proposal.command).unwrap_or_else(Reply::Refused);
+        if self.may_close_a_cycle(&step) {
+            self.break_deadlocks(&mut step, None);
+        }
         Applied { reply, events: step.events }
     }
 
@@ -164,7 +177,7 @@ impl StateMachine {
         let task = self.tasks.take(task).ok_or(Refusal::NotDue)?;
         let Ok((group, mut hand)) = self.group_named(step, &task.group) else { return Err(Refusal::NotDue) };
         match group.due(&mut hand, task.kind) {
-            Due::Done => {}
+            Due::Done => self.note_idle(&task.group),
             Due::Gone(entry) => {
                 self.forget_place(entry);
                 self.note_idle(&task.group);
@@ -262,7 +275,10 @@ impl StateMachine {
         if let Some(since) = group.idle_since() {
             self.idle.remove(&(since, name.clone()));
         }
-        self.groups.remove(name);
+        if let Some(group) = self.groups.get_mut(name) {
+            group.end();
+        }
+        self.note_idle(name);
         Ok(Reply::Done)
     }
 
@@ -339,17 +355,20 @@ impl StateMachine {
         let comer = Comer { id, session, lease, join, terms };
         let mut hand = Hand { step, last_token: &mut self.last_token, tasks: &mut self.tasks };
         match group.join(&mut hand, &comer, self.limits.queue) {
-            Ok(total) => {
+            Ok((total, took)) => {
                 self.last_entry = id;
                 self.places.insert(id, join.group.clone());
                 if terms.break_deadlock && join.kind != MemberKind::Observer {
                     self.wishes.insert(id);
                 }
+                if let Some(old) = took {
+                    self.forget_place(old);
+                }
                 if let Some(since) = idle_since {
                     self.idle.remove(&(since, join.group.clone()));
                 }
                 self.session_mut(session)?.entries.insert(id);
-                self.break_deadlocks(step, id).map_or(Ok(Reply::Joined(total)), Err)
+                self.break_deadlocks(step, Some(id)).map_or(Ok(Reply::Joined(total)), Err)
             }
             Err(refusal) => {
                 if fresh {
@@ -360,9 +379,15 @@ impl StateMachine {
         }
     }
 
+    /// A seat that moves can close a cycle as well as a wait that begins: who got it may wait for another.
+    fn may_close_a_cycle(&self, step: &Step) -> bool {
+        let waits = |session: &SessionId| !self.waiting(*session, 1).is_empty();
+        !self.wishes.is_empty() && (step.tightened || step.granted.iter().any(waits))
+    }
+
     /// Gives up waits of deadlocks that asked for it, the newest first (RULES R19). The refusal is for the
     /// one that has just asked.
-    fn break_deadlocks(&mut self, step: &mut Step, asked: EntryId) -> Option<Refusal> {
+    fn break_deadlocks(&mut self, step: &mut Step, asked: Option<EntryId>) -> Option<Refusal> {
         let mut refusal = None;
         while !self.wishes.is_empty()
             && let Some((session, entry, cycle)) = self.deadlock_victim()
@@ -370,11 +395,11 @@ impl StateMachine {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.entries.remove(&entry);
             }
-            if entry != asked {
+            if Some(entry) != asked {
                 self.tell_victim(step, entry, Reason::Deadlock, &cycle);
             }
             self.remove(step, entry, Reason::Deadlock, &cycle);
-            if entry == asked {
+            if Some(entry) == asked {
                 refusal = Some(Refusal::Deadlock { cycle });
             }
         }
@@ -432,7 +457,7 @@ impl StateMachine {
     /// An empty name that nobody created may be forgotten; one that is being deleted is.
     fn note_idle(&mut self, name: &Name) {
         let Some(group) = self.groups.get(name) else { return };
-        if group.ending && group.is_empty() {
+        if group.is_over() {
             self.groups.remove(name);
             return;
         }

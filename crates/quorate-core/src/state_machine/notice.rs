@@ -26,6 +26,14 @@ impl Group {
         all
     }
 
+    /// Everybody in the queue: those that act, then the others in order.
+    pub(super) fn in_line(&self) -> Vec<EntryId> {
+        let by_weight = self.by_weight();
+        let mut all: Vec<&Entry> = self.queue.values().collect();
+        all.sort_by_key(|entry| (entry.seat.is_none(), entry.key(by_weight)));
+        all.into_iter().map(|entry| entry.id).collect()
+    }
+
     /// Those that look on.
     pub(super) fn observers(&self) -> impl Iterator<Item = &Entry> {
         self.observers.values()

@@ -72,7 +72,7 @@ impl StateMachine {
         }
         self.cluster = Some(restore.cluster);
         self.last_token = self.last_token.max(restore.floor);
-        let mut step = Step { index: self.applied, at: restore.at, events: Vec::new() };
+        let mut step = Step::new(self.applied, restore.at);
         let label = "the leases of the cluster before";
         self.open(&mut step, restore.secret, restore.longest, OnDisconnect::Hold, label)?;
         let wait = self.last_session;

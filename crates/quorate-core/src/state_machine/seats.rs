@@ -6,6 +6,7 @@ use super::group::{Group, NAMED_MAX};
 use super::task::{Hand, TaskKind};
 use super::{Face, Handover, Mode, Seat};
 use crate::id::{EntryId, SeatNo, TaskId, Token};
+use crate::time::Span;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -45,9 +46,11 @@ impl Group {
     }
 
     fn shared_seat(&self) -> Result<SeatNo, Blocker> {
-        match self.seats.iter().flatten().next() {
-            Some(_) => Err(self.held()),
-            None => self.rested(SeatNo(0)).map(|()| SeatNo(0)),
+        let held = self.seats.iter().flatten().count() as u32;
+        match (held, self.resting.keys().next()) {
+            (0, None) => Ok(SeatNo(0)),
+            (0, Some(no)) => self.rested(*no).map(|()| SeatNo(0)),
+            (held, _) => Err(self.held(held)),
         }
     }
 
@@ -66,31 +69,46 @@ impl Group {
             Some(no) => Ok(*no),
             None => match free.first() {
                 Some(no) => Err(self.rested(*no).expect_err("it rests")),
-                None => Err(self.held()),
+                None => Err(self.held(self.policy.seats())),
             },
         }
     }
 
+    /// A pause that has begun goes on, whatever is stated about the policy since.
     fn rested(&self, no: SeatNo) -> Result<(), Blocker> {
-        match (self.resting.get(&no), self.policy.handover) {
-            (Some(rest), Some(Handover::Delay { delay })) => {
-                Err(Blocker::Resting { seat: no, since: rest.since, delay })
-            }
-            _ => Ok(()),
+        match self.resting.get(&no) {
+            Some(rest) => Err(Blocker::Resting { seat: no, since: rest.since, delay: rest.delay }),
+            None => Ok(()),
         }
     }
 
-    fn held(&self) -> Blocker {
+    /// So many seats are in the way, and all of them are held.
+    fn held(&self, seats: u32) -> Blocker {
         Blocker::SeatsHeld {
-            seats: self.policy.seats(),
+            seats,
             holders: self.holders().filter_map(Entry::holder).take(NAMED_MAX).collect(),
         }
     }
 
     /// A barrier lets all its parties through together.
     fn barrier(&self) -> Result<SeatNo, Blocker> {
-        let (present, parties) = (self.waiting.len() as u64, u64::from(self.policy.seats()));
+        self.parties(self.waiting.len() as u64)
+    }
+
+    fn parties(&self, present: u64) -> Result<SeatNo, Blocker> {
+        let parties = u64::from(self.policy.seats());
         if present < parties { Err(Blocker::Parties { present, parties }) } else { Ok(SeatNo(0)) }
+    }
+
+    /// Whether one that comes now would have its seat at once; by the same decisions, else what is in the way.
+    pub(super) fn grantable_at_once(&self, mode: Mode) -> Result<(), Option<Blocker>> {
+        let asked = match (self.face, self.waiting.is_empty(), mode) {
+            (Face::Barrier, ..) => self.parties(self.waiting.len() as u64 + 1),
+            (_, false, _) => return Err(None),
+            (_, true, Mode::Shared) => self.shared_seat(),
+            (_, true, Mode::Exclusive) => self.free_seat(),
+        };
+        asked.map(|_| ()).map_err(Some)
     }
 
     /// Whether a member is in the queue, here, without a seat.
@@ -113,6 +131,7 @@ impl Group {
             } else {
                 self.grant(hand, next, no);
                 granted.push(next);
+                self.forget_target(hand, next, "acts on another seat");
             }
         }
         granted
@@ -152,6 +171,7 @@ impl Group {
         let by_weight = self.by_weight();
         let Some(entry) = self.queue.get_mut(&id) else { return };
         entry.seat = Some(seat);
+        hand.step.granted.push(entry.session);
         entry.stalled = None;
         entry.hold = entry.terms.max_hold.map(|span| hand.arm(&self.name, TaskKind::Hold(id), span));
         entry.beat = entry.terms.progress.map(|span| hand.arm(&self.name, TaskKind::Progress(id), span));
@@ -164,6 +184,8 @@ impl Group {
         let seat = entry.seat.take()?;
         let tasks = [entry.hold.take(), entry.beat.take(), entry.drain.take().and_then(|drain| drain.task)];
         entry.stalled = None;
+        // The front of the queue was for this one turn.
+        entry.turn = 0;
         for task in tasks {
             hand.disarm(task);
         }
@@ -171,20 +193,23 @@ impl Group {
             phase.holders.remove(&id);
             if phase.holders.is_empty() {
                 self.phase = None;
+                self.rest(hand, SeatNo(0));
             }
         }
         if self.seats.get(seat.no.0 as usize) == Some(&Some(id)) {
             self.seats[seat.no.0 as usize] = None;
             self.rest(hand, seat.no);
         }
+        let seats = self.seats.len();
         self.shrink();
+        hand.step.tightened |= self.seats.len() < seats;
         Some(seat)
     }
 
     fn rest(&mut self, hand: &mut Hand<'_>, no: SeatNo) {
         if let Some(Handover::Delay { delay }) = self.policy.handover {
             let task = hand.arm(&self.name, TaskKind::Rest(no), delay);
-            self.resting.insert(no, Rest { task, since: hand.at() });
+            self.resting.insert(no, Rest { task, since: hand.at(), delay });
         }
     }
 
@@ -219,4 +244,7 @@ impl Group {
 pub(super) struct Rest {
     pub(super) task: TaskId,
     pub(super) since: crate::time::Wall,
+    /// For how long, as the policy said when it began.
+    #[serde(default)]
+    pub(super) delay: Span,
 }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::too_many_lines)]
 
 mod codec;
+mod corners;
 mod edge;
 mod faces;
 mod lease;

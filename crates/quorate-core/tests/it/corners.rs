@@ -1,0 +1,250 @@
+//! Corners of the queue: what happens when two policies, or a policy and a departure, meet. Each test tells a
+//! history that once went wrong.
+
+use crate::log::{Log, name};
+use quorate_core::id::*;
+use quorate_core::state_machine::*;
+use quorate_core::time::Span;
+
+const DELAY: Span = Span::from_millis(50);
+
+fn with_sessions(n: u64) -> (Log, Vec<SessionId>) {
+    let mut log = Log::founded();
+    let sessions = (1..=n).map(|secret| log.open(secret.into())).collect();
+    (log, sessions)
+}
+
+fn tool(log: &mut Log, op: ToolOp) -> Reply {
+    log.apply(Command::Tool { client: ClientId(1), op }).reply
+}
+
+fn delayed() -> PolicyWish {
+    PolicyWish { handover: Some(Handover::Delay { delay: DELAY }), ..PolicyWish::default() }
+}
+
+fn lock(session: SessionId, policy: PolicyWish) -> Join {
+    Join { policy, name: format!("s{session}"), ..Log::join_op("orders", Face::Lock) }
+}
+
+fn member(session: SessionId, policy: PolicyWish, weight: u32) -> Join {
+    Join { policy, weight, name: format!("P{session}"), ..Log::join_op("g", Face::Group) }
+}
+
+/// Fires the oldest task that is armed.
+fn fire(log: &mut Log) -> Reply {
+    let (task, _) = *log.machine.tasks().first().expect("a task is armed");
+    let reign = log.machine.reign();
+    log.apply(Command::TimerFired { timer: Timer::Task { task }, reign, silent: Span::ZERO }).reply
+}
+
+fn blockers(log: &Log, group: &str) -> Vec<String> {
+    let view = log.machine.group_view(&name(group), 100).unwrap();
+    view.waiters.iter().map(|w| format!("{}: {}", w.name, w.blocker)).collect()
+}
+
+/// The last holder has left, so the name has no policy of its own any more; but the pause after it has begun.
+#[test]
+fn a_pause_that_has_begun_outlives_the_policy_that_stated_it() {
+    let (mut log, sessions) = with_sessions(2);
+    let first = log.join(sessions[0], lock(sessions[0], delayed())).entry;
+    log.release(sessions[0], first);
+    let next = log.join(sessions[1], lock(sessions[1], PolicyWish::default())).entry;
+    assert_eq!(blockers(&log, "orders"), ["s2: seat 0 is free and rests for 50 ms after its last holder"]);
+    fire(&mut log);
+    assert!(log.token(next).is_some());
+}
+
+#[test]
+fn a_pause_outlives_the_deletion_of_its_name() {
+    let (mut log, sessions) = with_sessions(2);
+    let first = log.join(sessions[0], lock(sessions[0], delayed())).entry;
+    log.release(sessions[0], first);
+    assert_eq!(tool(&mut log, ToolOp::DeleteGroup { group: name("orders"), created: None }), Reply::Done);
+    let early = log.call(sessions[1], Op::Join(lock(sessions[1], PolicyWish::default()))).reply;
+    assert!(matches!(early, Reply::Refused(Refusal::Ending { .. })), "{early:?}");
+    fire(&mut log);
+    let next = log.join(sessions[1], lock(sessions[1], PolicyWish::default())).entry;
+    assert!(log.token(next).is_some());
+    assert!(log.machine.tasks().is_empty());
+}
+
+#[test]
+fn a_pause_follows_those_that_shared_and_a_reader_waits_for_it_too() {
+    let (mut log, sessions) = with_sessions(2);
+    let reader = |session| Join { mode: Mode::Shared, ..lock(session, delayed()) };
+    let first = log.join(sessions[0], reader(sessions[0])).entry;
+    log.release(sessions[0], first);
+    let try_it = Join { wait: false, ..reader(sessions[1]) };
+    let busy = log.call(sessions[1], Op::Join(try_it)).reply;
+    assert!(matches!(busy, Reply::Refused(Refusal::Busy { .. })), "a try never waits: {busy:?}");
+    let next = log.join(sessions[1], reader(sessions[1])).entry;
+    assert_eq!(log.token(next), None);
+    fire(&mut log);
+    assert!(log.token(next).is_some());
+}
+
+#[test]
+fn a_try_at_a_barrier_never_waits() {
+    let (mut log, sessions) = with_sessions(2);
+    let party = |wait| {
+        let policy = PolicyWish { seats: Some(2), ..PolicyWish::default() };
+        Join { wait, policy, ..Log::join_op("start", Face::Barrier) }
+    };
+    let alone = log.call(sessions[0], Op::Join(party(false))).reply;
+    assert!(matches!(alone, Reply::Refused(Refusal::Busy { .. })), "{alone:?}");
+    log.join(sessions[0], party(true));
+    let last = log.join(sessions[1], party(false));
+    assert!(last.place.seat.is_some(), "the last party goes through at once");
+}
+
+/// A try takes a seat that is free although another one rests.
+#[test]
+fn a_try_is_decided_as_a_wait_is() {
+    let (mut log, sessions) = with_sessions(3);
+    let policy = PolicyWish { seats: Some(2), ..delayed() };
+    let join = |wait| Join { wait, policy: policy.clone(), ..Log::join_op("slots", Face::Semaphore) };
+    let first = log.join(sessions[0], join(true)).entry;
+    log.release(sessions[0], first);
+    let second = log.join(sessions[1], join(false));
+    assert_eq!(second.place.seat.unwrap().no, SeatNo(1), "seat 0 rests, seat 1 is free");
+}
+
+#[test]
+fn numbers_that_are_stated_late_begin_with_those_that_are_there() {
+    for (numbering, after) in [(Numbering::Stable, "P2:2* P3:3"), (Numbering::MinimalMove, "P3:1 P2:2*")] {
+        let (mut log, sessions) = with_sessions(3);
+        let first = log.member(sessions[0], "g").entry;
+        log.member(sessions[1], "g");
+        let late = PolicyWish { numbering: Some(numbering), ..PolicyWish::default() };
+        log.join(sessions[2], member(sessions[2], late, 1));
+        assert_eq!(log.line("g"), "P1:1* P2:2 P3:3");
+        log.release(sessions[0], first);
+        assert_eq!(log.line("g"), after);
+    }
+}
+
+/// The heaviest that waits, and the old holder, are both heavier than the one that the seat was asked for.
+#[test]
+fn a_transfer_goes_to_whom_it_names_whatever_the_weights() {
+    let (mut log, sessions) = with_sessions(3);
+    let policy = PolicyWish { order: Some(Order::Weight), ..PolicyWish::default() };
+    let join = |session, weight| member(session, policy.clone(), weight);
+    let holder = log.join(sessions[0], join(sessions[0], 30)).entry;
+    log.join(sessions[1], join(sessions[1], 20));
+    let light = log.join(sessions[2], join(sessions[2], 10)).entry;
+    let to =
+        ToolOp::Transfer { group: name("g"), to: "P3".into(), drain: Span::from_millis(600), force: false };
+    tool(&mut log, to);
+    log.call(sessions[0], Op::Stopped { entry: holder });
+    assert!(log.token(light).is_some(), "{}", log.line("g"));
+    log.call(sessions[2], Op::Stopped { entry: light });
+    assert!(log.token(holder).is_some(), "and then the weights count again: {}", log.line("g"));
+}
+
+/// A holder that was asked to stop because it has held too long gives way to one that waits.
+#[test]
+fn a_holder_that_stops_gives_way() {
+    let (mut log, sessions) = with_sessions(2);
+    let terms = Terms { max_hold: Some(DELAY), blocking: true, ..Terms::default() };
+    let first = Op::JoinOn(lock(sessions[0], PolicyWish::default()), terms);
+    let Reply::Joined(first) = log.call(sessions[0], first).reply else { panic!() };
+    let second = log.acquire(sessions[1], "orders").entry;
+    fire(&mut log);
+    log.call(sessions[0], Op::Stopped { entry: first.entry });
+    assert!(log.token(second).is_some());
+    assert_eq!(log.token(first.entry), None, "its place stays");
+}
+
+#[test]
+fn who_stops_in_a_group_that_is_deleted_is_out_and_the_group_is_gone() {
+    let (mut log, sessions) = with_sessions(1);
+    let entry = log.member(sessions[0], "g").entry;
+    tool(&mut log, ToolOp::EndGroup { group: name("g"), created: None });
+    let stopped = log.call(sessions[0], Op::Stopped { entry });
+    assert!(matches!(stopped.reply, Reply::Released { .. }), "{:?}", stopped.reply);
+    assert!(log.machine.group_view(&name("g"), 1).is_none(), "nobody gets a seat of a deleted group");
+    assert!(log.machine.session_view(sessions[0]).unwrap().places.is_empty());
+}
+
+/// The member that a seat was asked for took another one: nobody is made to stop, or forced, for nothing.
+#[test]
+fn a_transfer_is_forgotten_when_its_target_acts() {
+    let (mut log, sessions) = with_sessions(3);
+    let policy = PolicyWish { seats: Some(2), ..PolicyWish::default() };
+    let join = |session: SessionId| Join {
+        policy: policy.clone(),
+        name: format!("s{session}"),
+        ..Log::join_op("slots", Face::Semaphore)
+    };
+    let entries: Vec<_> = sessions.iter().map(|s| log.join(*s, join(*s)).entry).collect();
+    let drain = Span::from_millis(600);
+    tool(&mut log, ToolOp::Transfer { group: name("slots"), to: "s3".into(), drain, force: true });
+    let freed = log.release(sessions[1], entries[1]);
+    assert_eq!(log.place(entries[2]).role, Role::Active);
+    assert_eq!(log.place(entries[0]).role, Role::Active);
+    assert!(log.machine.tasks().is_empty(), "no force is due");
+    let told = freed.events.iter().any(|event| {
+        matches!(event, Event::Change { own, change, .. }
+            if own.contains(&sessions[0]) && change.reason == Reason::NotStopped)
+    });
+    assert!(told, "the holder hears that it may go on: {:?}", freed.events);
+}
+
+/// Two heavier members come; the second is served although nobody joins or leaves any more.
+#[test]
+fn every_heavier_member_asks_in_its_turn() {
+    let (mut log, sessions) = with_sessions(4);
+    let seats = Some(2);
+    let (order, preempt) = (Some(Order::Weight), Some(Preempt::OnWeight));
+    let policy = PolicyWish { seats, order, preempt, ..PolicyWish::default() };
+    let join = |session, weight| member(session, policy.clone(), weight);
+    let light: Vec<_> = sessions[..2].iter().map(|s| log.join(*s, join(*s, 1)).entry).collect();
+    let heavy: Vec<_> = sessions[2..].iter().map(|s| log.join(*s, join(*s, 9)).entry).collect();
+    for (session, entry) in sessions.iter().zip(&light) {
+        let draining = light.iter().find(|e| log.place(**e).role == Role::Draining);
+        assert!(draining.is_some(), "somebody is asked: {}", log.line("g"));
+        log.call(*session, Op::Stopped { entry: *entry });
+    }
+    assert!(heavy.iter().all(|entry| log.token(*entry).is_some()), "{}", log.line("g"));
+}
+
+/// s1 waits for a, which s2 holds; s3 is next for a, and waits for b, which s1 holds. Only when s2 releases,
+/// nobody can go on.
+#[test]
+fn r19_a_cycle_that_a_release_closes_is_broken_too() {
+    let (mut log, sessions) = with_sessions(3);
+    let breaks = Terms { blocking: true, break_deadlock: true, ..Terms::default() };
+    let join = |session: SessionId, lock: &str| Join {
+        name: format!("s{session}"),
+        ..Log::join_op(lock, Face::Lock)
+    };
+    let held = log.acquire(sessions[1], "a").entry;
+    log.acquire(sessions[0], "b");
+    log.acquire(sessions[2], "a");
+    log.acquire(sessions[0], "a");
+    let asked = Op::JoinOn(join(sessions[2], "b"), breaks);
+    let Reply::Joined(wait) = log.call(sessions[2], asked).reply else { panic!("no deadlock yet") };
+    log.release(sessions[1], held);
+    assert!(log.machine.deadlocks().is_empty());
+    assert!(log.machine.total(wait.entry).is_none(), "it asked to be given up");
+}
+
+/// A place that was kept and taken back leaves nothing behind.
+#[test]
+fn coming_back_leaves_no_trace_of_the_old_place() {
+    let (mut log, sessions) = with_sessions(3);
+    let rejoin = Some(Rejoin::Sticky { grace: Span::from_millis(500) });
+    let sticky = PolicyWish { rejoin, ..PolicyWish::default() };
+    log.join(sessions[0], member(sessions[0], sticky.clone(), 1));
+    let old = log.join(sessions[1], member(sessions[1], sticky.clone(), 1)).entry;
+    log.expire(sessions[1]);
+    let again = Join { name: format!("P{}", sessions[1]), ..member(sessions[2], sticky, 1) };
+    log.join(sessions[2], again);
+    let state = log.machine.to_snapshot();
+    let places: ciborium::Value = ciborium::from_reader(&state[1..]).unwrap();
+    let map = places.as_map().unwrap();
+    let places = map.iter().find(|(key, _)| key.as_text() == Some("places")).unwrap();
+    let known = places.1.as_map().unwrap();
+    assert!(known.iter().all(|(key, _)| key.as_integer() != Some(old.0.into())), "{known:?}");
+    assert_eq!(known.len(), 2);
+}
