@@ -200,9 +200,9 @@ impl Group {
             self.seats[seat.no.0 as usize] = None;
             self.rest(hand, seat.no);
         }
-        let seats = self.seats.len();
         self.shrink();
-        hand.step.tightened |= self.seats.len() < seats;
+        // Who waits for the others that act waits for fewer than before.
+        hand.step.tightened |= self.holders().next().is_some();
         Some(seat)
     }
 

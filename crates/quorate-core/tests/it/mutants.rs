@@ -1,12 +1,21 @@
 //! Takes each rule out of a copy of the core, and expects the rule's own test to fail: a test that cannot
 //! fail holds nothing.
 //!
-//! `QUORATE_MUTANTS=all` runs all of them (a minute or two); by default the first few are run. A text that
-//! is no longer found once is an error, so the table stays true.
+//! `QUORATE_MUTANTS=all` runs all of them (a quarter of an hour), each against the random histories too, and says
+//! after how many histories they miss it; of each rule from R10 to R20 they must miss one at least. By default the
+//! first few are run. A text that is no longer found once is an error, so the table stays true.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The test that random histories are.
+const PROPERTY: &str = "property::random_histories_keep_every_promise";
+
+/// The rules of which the random histories must miss one taken out.
+const AUTHORITY: [&str; 12] =
+    ["R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17", "R17a", "R18", "R19", "R20"];
 
 /// How many run by default: enough to see that the harness works, in seconds.
 const BY_DEFAULT: usize = 2;
@@ -19,6 +28,14 @@ struct Mutant {
     to: &'static str,
     /// The test that must fail.
     test: &'static str,
+}
+
+/// Who missed it.
+struct Caught {
+    /// Its own test.
+    own: bool,
+    /// The random histories, after so many.
+    random: Option<u64>,
 }
 
 const MUTANTS: &[Mutant] = &[
@@ -418,6 +435,84 @@ const MUTANTS: &[Mutant] = &[
         to: "Some(Numbering::Stable) if self.queue.is_empty() => {",
         test: "queue::stable_numbers_are_kept_for_life_and_a_joiner_fills_the_lowest_hole",
     },
+    Mutant {
+        rule: "a pause that has begun outlives its policy",
+        file: "state_machine/seats.rs",
+        from: "Some(rest) => Err(Blocker::Resting",
+        to: "Some(_) if self.policy.handover.is_none() => Ok(()),\n            \
+             Some(rest) => Err(Blocker::Resting",
+        test: "corners::a_pause_that_has_begun_outlives_the_policy_that_stated_it",
+    },
+    Mutant {
+        rule: "a pause follows those that shared",
+        file: "state_machine/seats.rs",
+        from: "self.phase = None;\n                self.rest(hand, SeatNo(0));",
+        to: "self.phase = None;",
+        test: "corners::a_pause_follows_those_that_shared_and_a_reader_waits_for_it_too",
+    },
+    Mutant {
+        rule: "a try never waits",
+        file: "state_machine/seats.rs",
+        from: "(Face::Barrier, ..) => self.parties(self.waiting.len() as u64 + 1),",
+        to: "(Face::Barrier, ..) => Ok(SeatNo(0)),",
+        test: "corners::a_try_at_a_barrier_never_waits",
+    },
+    Mutant {
+        rule: "numbers that are stated late begin with those that are there",
+        file: "state_machine/group.rs",
+        from: "if unnumbered {",
+        to: "if unnumbered && self.queue.is_empty() {",
+        test: "corners::numbers_that_are_stated_late_begin_with_those_that_are_there",
+    },
+    Mutant {
+        rule: "R14 a transfer counts more than the weights",
+        file: "state_machine/entry.rs",
+        from: "(self.turn, if by_weight { u32::MAX - self.weight } else { 0 }, senior)",
+        to: "((if by_weight { u32::MAX - self.weight } else { 0 }).into(), self.turn as u32, senior)",
+        test: "corners::a_transfer_goes_to_whom_it_names_whatever_the_weights",
+    },
+    Mutant {
+        rule: "a transfer is forgotten when its target acts",
+        file: "state_machine/seats.rs",
+        from: "self.forget_target(hand, next, \"acts on another seat\");",
+        to: "",
+        test: "corners::a_transfer_is_forgotten_when_its_target_acts",
+    },
+    Mutant {
+        rule: "every heavier member asks in its turn",
+        file: "state_machine/drain.rs",
+        from: "About::of(Reason::Transferred, &evidence, id), &before, &granted);\n        self.preempt(hand);",
+        to: "About::of(Reason::Transferred, &evidence, id), &before, &granted);",
+        test: "corners::every_heavier_member_asks_in_its_turn",
+    },
+    Mutant {
+        rule: "a holder that stops gives way",
+        file: "state_machine/drain.rs",
+        from: "first.into_iter().for_each(|first| self.put_first(first));",
+        to: "let _ = (first, self.queue.get_mut(&id).map(|entry| entry.senior = id));",
+        test: "corners::a_holder_that_stops_gives_way",
+    },
+    Mutant {
+        rule: "R11 who stops in a group that is deleted acts no more",
+        file: "state_machine/session.rs",
+        from: "if self.group_of(entry)?.ending {",
+        to: "if self.group_of(entry)?.ending && self.reign == Reign(0) {",
+        test: "corners::who_stops_in_a_group_that_is_deleted_is_out_and_the_group_is_gone",
+    },
+    Mutant {
+        rule: "R19 a cycle that a release closes is broken",
+        file: "state_machine/mod.rs",
+        from: "if self.may_close_a_cycle(&step) {",
+        to: "if false {",
+        test: "corners::r19_a_cycle_that_a_release_closes_is_broken_too",
+    },
+    Mutant {
+        rule: "R20 a stalled holder keeps its seat",
+        file: "state_machine/drain.rs",
+        from: "let span = entry.terms.progress.unwrap_or_default();\n        let evidence",
+        to: "let span = entry.terms.progress.unwrap_or_default();\n        self.unseat(hand, id);\n        let evidence",
+        test: "queue::r20_a_hold_too_long_and_work_without_a_sign_are_shown",
+    },
 ];
 
 /// A copy of the core, with a build folder of its own that outlives each mutant.
@@ -445,32 +540,42 @@ impl Copy {
         Self { root }
     }
 
-    /// Runs one test; true if it passes.
-    fn passes(&self, test: &str) -> bool {
+    /// Runs one test; true if it passes, and what it said.
+    fn run(&self, test: &str) -> (bool, String) {
         let output = Command::new(env!("CARGO"))
             .args(["test", "--offline", "--quiet", "-p", "quorate-core", "--test", "it", "--"])
             .args(["--exact", test])
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", self.root.join("target"))
-            .env("QUORATE_ROUNDS", "400")
+            .env("QUORATE_ROUNDS", "4000")
+            .env("PROPTEST_MAX_SHRINK_ITERS", "0")
             .env("RUST_BACKTRACE", "0")
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         let ran = text.contains("1 passed") || text.contains("1 failed");
         assert!(ran, "the test {test} did not run:\n{text}");
-        output.status.success()
+        (output.status.success(), text.into_owned())
     }
 
-    fn with(&self, mutant: &Mutant) -> bool {
+    /// After how many random histories they miss a promise; none if they do not.
+    fn histories(&self) -> Option<u64> {
+        let (passed, text) = self.run(PROPERTY);
+        let count = text.split("history ").skip(1).find_map(|rest| rest.split_once(" broke a promise"));
+        let count = count.and_then(|(count, _)| count.parse().ok());
+        if passed { None } else { Some(count.unwrap_or(0)) }
+    }
+
+    fn with(&self, mutant: &Mutant, all: bool) -> Caught {
         let path = self.root.join("crates/quorate-core/src").join(mutant.file);
         let sound = fs::read_to_string(&path).unwrap();
         let found = sound.matches(mutant.from).count();
         assert_eq!(found, 1, "{}: its text is {found} times in {}", mutant.rule, mutant.file);
         fs::write(&path, sound.replace(mutant.from, mutant.to)).unwrap();
-        let passed = self.passes(mutant.test);
+        let own = !self.run(mutant.test).0;
+        let random = if all && mutant.file.starts_with("state_machine") { self.histories() } else { None };
         fs::write(&path, sound).unwrap();
-        passed
+        Caught { own, random }
     }
 }
 
@@ -496,16 +601,23 @@ fn a_rule_taken_out_is_missed_by_its_test() {
     let all = std::env::var("QUORATE_MUTANTS").is_ok_and(|wish| wish == "all");
     let chosen = if all { MUTANTS.len() } else { BY_DEFAULT };
     let mut survivors = Vec::new();
+    let mut missed = BTreeSet::new();
     for mutant in &MUTANTS[..chosen] {
-        let caught = !copy.with(mutant);
-        println!("{} {}", if caught { "caught  " } else { "SURVIVED" }, mutant.rule);
-        if !caught {
+        let caught = copy.with(mutant, all);
+        let random = caught.random.map_or("-".into(), |count| count.to_string());
+        println!("{} {random:>5}  {}", if caught.own { "caught  " } else { "SURVIVED" }, mutant.rule);
+        if !caught.own {
             survivors.push(mutant.rule);
+        }
+        if caught.random.is_some() {
+            missed.extend(mutant.rule.split(' ').next());
         }
     }
     for mutant in &MUTANTS[..chosen] {
-        assert!(copy.passes(mutant.test), "{} fails on the sound core", mutant.test);
+        assert!(copy.run(mutant.test).0, "{} fails on the sound core", mutant.test);
     }
     println!("{} of {} mutants caught", chosen - survivors.len(), MUTANTS.len());
     assert!(survivors.is_empty(), "not missed by any test: {survivors:?}");
+    let unseen: Vec<&&str> = AUTHORITY.iter().filter(|rule| !missed.contains(**rule)).collect();
+    assert!(!all || unseen.is_empty(), "random histories miss nothing of {unseen:?}");
 }
