@@ -6,7 +6,7 @@
 use super::entry::{About, Entry};
 use super::group::{Group, HISTORY_MAX, NAMED_MAX};
 use super::task::Hand;
-use super::{Change, Changed, Event, Face, Member, MemberKind, Past, Place, Role, Total};
+use super::{Change, Changed, Event, Face, Member, MemberKind, Past, Place, Reason, Role, Total};
 use crate::id::{EntryId, SessionId, Token, Version, ViewId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::ToString;
@@ -192,7 +192,10 @@ impl Group {
             let full = |entry: &&Entry| entry.kind != MemberKind::OrdinalOnly;
             let here = || self.queue.values().filter(|entry| entry.away.is_none());
             let to = here().filter(full).map(|entry| entry.session).chain(looking).collect();
-            (to, here().filter(|entry| !full(entry)).map(|entry| entry.session).collect())
+            // Who waited in a group that is deleted has not asked to be out.
+            let put_out = about.gone.as_ref().filter(|_| about.reason == Reason::Deleted);
+            let own = here().filter(|entry| !full(entry)).chain(put_out);
+            (to, own.map(|entry| entry.session).collect())
         } else {
             let asked = about.whom.filter(|_| tells_whom(about));
             (looking, granted.iter().chain(asked.as_ref()).filter_map(session).collect())

@@ -248,3 +248,22 @@ fn coming_back_leaves_no_trace_of_the_old_place() {
     assert!(known.iter().all(|(key, _)| key.as_integer() != Some(old.0.into())), "{known:?}");
     assert_eq!(known.len(), 2);
 }
+
+#[test]
+fn who_waits_in_a_group_that_is_deleted_is_told() {
+    let (mut log, sessions) = with_sessions(3);
+    let entries: Vec<_> = sessions.iter().map(|s| log.member(*s, "g").entry).collect();
+    let ended = log.apply(Command::Tool {
+        client: ClientId(1),
+        op: ToolOp::EndGroup { group: name("g"), created: None },
+    });
+    for (session, entry) in sessions.iter().zip(&entries).skip(1) {
+        let told = ended.events.iter().any(|event| {
+            matches!(event, Event::Change { to, own, change }
+                if own.contains(session)
+                    && change.reason == Reason::Deleted
+                    && change.changed.iter().any(|c| c.entry == *entry && c.after.is_none()))
+        });
+        assert!(told, "session {session} still waits: {:?}", ended.events);
+    }
+}

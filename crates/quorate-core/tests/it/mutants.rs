@@ -1,7 +1,7 @@
 //! Takes each rule out of a copy of the core, and expects the rule's own test to fail: a test that cannot
 //! fail holds nothing.
 //!
-//! `QUORATE_MUTANTS=all` runs all of them (a quarter of an hour), each against the random histories too, and says
+//! `QUORATE_MUTANTS=all` runs all of them (some minutes), each against the random histories too, and says
 //! after how many histories they miss it; of each rule from R10 to R20 they must miss one at least. By default the
 //! first few are run. A text that is no longer found once is an error, so the table stays true.
 
@@ -28,6 +28,15 @@ struct Mutant {
     to: &'static str,
     /// The test that must fail.
     test: &'static str,
+}
+
+impl Mutant {
+    /// Whether the random histories are about it: they know nothing of how the lease keeper counts.
+    fn is_about_seats(&self) -> bool {
+        let rule = self.rule.split(' ').next().unwrap_or_default();
+        let numbered = rule.starts_with('R') && rule[1..].starts_with(|c: char| c.is_ascii_digit());
+        self.file.starts_with("state_machine") && (!numbered || AUTHORITY.contains(&rule))
+    }
 }
 
 /// Who missed it.
@@ -547,7 +556,7 @@ impl Copy {
             .args(["--exact", test])
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", self.root.join("target"))
-            .env("QUORATE_ROUNDS", "4000")
+            .env("QUORATE_ROUNDS", "1500")
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
             .env("RUST_BACKTRACE", "0")
             .output()
@@ -573,7 +582,7 @@ impl Copy {
         assert_eq!(found, 1, "{}: its text is {found} times in {}", mutant.rule, mutant.file);
         fs::write(&path, sound.replace(mutant.from, mutant.to)).unwrap();
         let own = !self.run(mutant.test).0;
-        let random = if all && mutant.file.starts_with("state_machine") { self.histories() } else { None };
+        let random = if all && mutant.is_about_seats() { self.histories() } else { None };
         fs::write(&path, sound).unwrap();
         Caught { own, random }
     }
