@@ -230,13 +230,15 @@ fn add_waits(group: &Group, places: impl Iterator<Item = EntryId>, waits: &mut W
     if holders.is_empty() {
         return;
     }
+    // A seat that rests comes free by itself.
+    let rests = group.resting.keys().any(|no| no.0 < group.policy.seats());
     let blocking = places.filter(|id| group.waits(*id)).filter_map(|id| group.queue.get(&id));
     for entry in blocking.filter(|entry| entry.terms.blocking) {
         let own = waits.entry(entry.session).or_default();
         if group.shared() > 0 || entry.mode == Mode::Shared {
             let each = holders.iter().map(|holder| BTreeSet::from([*holder]));
             own.extend(each.map(|one| (entry.id, group.name.clone(), one)));
-        } else {
+        } else if !rests {
             own.push((entry.id, group.name.clone(), holders.clone()));
         }
     }

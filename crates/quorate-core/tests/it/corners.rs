@@ -229,6 +229,29 @@ fn r19_a_cycle_that_a_release_closes_is_broken_too() {
     assert!(log.machine.total(wait.entry).is_none(), "it asked to be given up");
 }
 
+/// s1 holds one of two seats of a and waits for b, which s2 holds; s2 waits for a, whose other seat rests.
+#[test]
+fn r19_a_seat_that_rests_comes_free_by_itself() {
+    let (mut log, sessions) = with_sessions(3);
+    let slots = |session: SessionId| Join {
+        policy: PolicyWish { seats: Some(2), ..delayed() },
+        name: format!("s{session}"),
+        ..Log::join_op("a", Face::Semaphore)
+    };
+    let breaks = Terms { blocking: true, break_deadlock: true, ..Terms::default() };
+    log.join(sessions[0], slots(sessions[0]));
+    let other = log.join(sessions[2], slots(sessions[2])).entry;
+    log.acquire(sessions[1], "b");
+    log.acquire(sessions[0], "b");
+    log.release(sessions[2], other);
+    let Reply::Joined(wait) = log.call(sessions[1], Op::JoinOn(slots(sessions[1]), breaks)).reply else {
+        panic!("no wait has to be given up")
+    };
+    assert!(log.machine.deadlocks().is_empty());
+    fire(&mut log);
+    assert!(log.token(wait.entry).is_some());
+}
+
 /// A place that was kept and taken back leaves nothing behind.
 #[test]
 fn coming_back_leaves_no_trace_of_the_old_place() {

@@ -461,6 +461,8 @@ pub(crate) fn r19_deadlocks_are_real_and_broken_where_asked(step: &Step<'_>, mod
             let view = &step.is[&edge.group];
             assert!(matches!(view.summary.face, Face::Lock | Face::Semaphore), "standing by is no wait");
             assert!(view.waiters.iter().any(|waiter| waiter.entry == edge.entry), "it waits");
+            let rests = view.resting.iter().any(|resting| resting.seat.0 < view.summary.seats);
+            assert!(!rests || view.shared > 0 || is_shared(view, edge.entry), "a seat that rests comes free");
             let terms = &model.entries[&edge.entry].terms;
             assert!(terms.blocking, "only blocking acquires count");
             assert!(!terms.break_deadlock, "a wait that asked was not given up");
@@ -475,6 +477,10 @@ pub(crate) fn r19_deadlocks_are_real_and_broken_where_asked(step: &Step<'_>, mod
             matches!(step.command, Command::Call { op: Op::JoinOn(_, terms), .. } if terms.break_deadlock);
         assert!(asked, "broken only where it was asked");
     }
+}
+
+fn is_shared(view: &GroupView, entry: EntryId) -> bool {
+    view.waiters.iter().any(|waiter| waiter.entry == entry && waiter.mode == Mode::Shared)
 }
 
 /// Work that gave no sign is shown as stalled, and keeps its seat (RULES R20).
