@@ -9,6 +9,7 @@ mod demo;
 mod disk;
 mod faces;
 mod guard;
+mod handover_simulated;
 mod harness;
 mod http;
 mod incidents;

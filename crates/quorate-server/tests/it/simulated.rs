@@ -25,11 +25,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-const TTL: Span = Span::from_millis(400);
+pub(crate) const TTL: Span = Span::from_millis(400);
 const FLOOR: Span = Span::from_millis(100);
 const CLIENTS: u64 = 4;
 
-type Sim = Node<SimRuntime>;
+pub(crate) type Sim = Node<SimRuntime>;
 
 /// What all clients and the checker share.
 #[derive(Default)]
@@ -50,7 +50,7 @@ struct Seen {
     restarts: u64,
 }
 
-fn now() -> SimInstant {
+pub(crate) fn now() -> SimInstant {
     <SimInstant as openraft::Instant>::now()
 }
 
@@ -314,7 +314,7 @@ impl Client {
     }
 }
 
-async fn start(disk: &FaultyDisk) -> Sim {
+pub(crate) async fn start(disk: &FaultyDisk) -> Sim {
     let store = Store::with_backends(disk.clone(), disk.entries(), Driver::Inline).unwrap();
     let options = Options { compact_every: 200, ..Options::lone() };
     let (engine, feed) = Engine::<SimRuntime>::start(store, Arc::new(Alone), options).await.unwrap();
@@ -355,7 +355,7 @@ fn run(seed: u64, seconds: u64) -> Seen {
     })
 }
 
-fn seeds() -> u64 {
+pub(crate) fn seeds() -> u64 {
     std::env::var("QUORATE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
 }
 
