@@ -346,6 +346,11 @@ impl Client {
         let Some(entry) = self.entry.filter(|_| self.seat.is_some()) else { return };
         self.seat = None;
         self.world.stops(self.who);
+        if self.policy.seats.is_some() {
+            // Its seat goes, so its place would come first when there are more again: it leaves, and comes back.
+            self.entry = None;
+            return self.call(line, Op::Release { entry });
+        }
         self.call(line, Op::Stopped { entry });
     }
 
