@@ -1,6 +1,7 @@
 //! What the core promises, told from outside: commands in, answers and events out.
 #![allow(missing_docs, clippy::unwrap_used, clippy::too_many_lines)]
 
+mod classic;
 mod codec;
 mod corners;
 mod edge;
