@@ -1,5 +1,22 @@
-//! What if: simulated worlds for the protocols of `quorate-core`. It links the core only, so that checking
-//! links nothing slow.
+//! What if: simulated worlds for the protocols of `quorate-core`, and complete searches of small ones. It
+//! links the core only, so that checking links nothing slow.
 //!
-//! Nothing is here yet. The service's own simulation, with its log engine and its connections, is in
-//! `quorate-server/tests/it/simulated.rs`; the worlds of the peer protocols come with those protocols.
+//! | module | does |
+//! |---|---|
+//! | [`world`] | runs processes in virtual time over links, disks and clocks that fail as told |
+//! | [`node`] | one process with its disk, timers and lives, shared by worlds and the explorer |
+//! | [`network`] | how long, in which order and how often messages arrive |
+//! | [`trace`] | what a run recorded |
+//! | [`draw`] | numbers that are the same in every run of a seed |
+//!
+//! The service's own simulation, with its log engine and its connections, is in
+//! `quorate-server/tests/it/simulated.rs`.
+
+pub mod draw;
+pub mod network;
+pub mod node;
+pub mod trace;
+mod wires;
+pub mod world;
+
+pub use wires::Flight;

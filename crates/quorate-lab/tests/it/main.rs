@@ -1,0 +1,3 @@
+//! The lab's worlds, searches and scenarios, on the protocols of the core.
+
+mod figures;
