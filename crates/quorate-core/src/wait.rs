@@ -48,6 +48,13 @@ pub enum Cause {
         /// The request that it was given to.
         by: Request,
     },
+    /// A voter last said that its vote is with another request. It may have moved since.
+    Voted {
+        /// The voter.
+        by: ProcessId,
+        /// The request that had the vote.
+        to: Request,
+    },
     /// Another request comes first.
     Earlier {
         /// Which.
@@ -94,6 +101,7 @@ impl fmt::Display for Cause {
                 write!(f, "{kind} of {from} has not come, and {from} is suspected")
             }
             Self::Held { by } => write!(f, "{by} holds the permission"),
+            Self::Voted { by, to } => write!(f, "{by} last said that {to} has its vote"),
             Self::Earlier { request } => write!(f, "{request} comes first"),
             Self::Token { from } => write!(f, "the token has not come from {from}"),
             Self::Majority { have, need } => write!(f, "{have} have answered, it takes {need}"),

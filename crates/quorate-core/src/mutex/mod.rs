@@ -4,13 +4,18 @@
 //! |---|---|---|---|
 //! | [`Central`] | 3 | 2 message times | the coordinator stops; the holder, unless the grant is a lease |
 //! | [`RicartAgrawala`] | 2(N-1) | 2 message times | any member stops |
+//! | [`Maekawa`] | 3(K-1), K near 2 sqrt(N) | 2 message times | a process stops, for those that need its vote |
 //!
 //! All of them share the calls, events and standings of this page, so that one checker holds them all.
 
 mod central;
+mod flaw;
+mod maekawa;
 mod ricart_agrawala;
 
 pub use central::{Central, CentralMessage, CentralRecord, CentralTimer};
+pub use flaw::Flaw;
+pub use maekawa::{Maekawa, MaekawaForm, MaekawaMessage, MaekawaRecord, MaekawaTimer};
 pub use ricart_agrawala::{RicartAgrawala, RicartAgrawalaMessage, RicartAgrawalaTimer};
 
 use crate::id::Token;
