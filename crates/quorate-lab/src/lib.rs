@@ -4,6 +4,8 @@
 //! | module | does |
 //! |---|---|
 //! | [`world`] | runs processes in virtual time over links, disks and clocks that fail as told |
+//! | [`explore`] | reaches every state of a small world ([`spot`]) |
+//! | [`check`] | says what must hold in each of them |
 //! | [`node`] | one process with its disk, timers and lives, shared by worlds and the explorer |
 //! | [`network`] | how long, in which order and how often messages arrive |
 //! | [`trace`] | what a run recorded |
@@ -12,9 +14,12 @@
 //! The service's own simulation, with its log engine and its connections, is in
 //! `quorate-server/tests/it/simulated.rs`.
 
+pub mod check;
 pub mod draw;
+pub mod explore;
 pub mod network;
 pub mod node;
+pub mod spot;
 pub mod trace;
 mod wires;
 pub mod world;
