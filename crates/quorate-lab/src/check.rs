@@ -7,7 +7,12 @@ use quorate_core::protocol::{Cause, Goal, Kind, Outbox, ProcessId, Protocol, Req
 
 /// At most one process is inside. A paused one is inside as long as it believes so; a crashed one is not.
 pub fn one_inside<P: Mutex>(spot: &Spot<P>) -> Result<(), String> {
-    let mut inside = spot.nodes().filter(|node| is_inside(node));
+    one_inside_of(spot.nodes())
+}
+
+/// The same, of the processes of any world.
+pub fn one_inside_of<'a, P: Mutex + 'a>(nodes: impl Iterator<Item = &'a Node<P>>) -> Result<(), String> {
+    let mut inside = nodes.filter(|node| is_inside(node));
     match (inside.next(), inside.next()) {
         (Some(one), Some(other)) => Err(format!("{} and {} are both inside", one.peer, other.peer)),
         _ => Ok(()),

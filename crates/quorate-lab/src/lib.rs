@@ -7,6 +7,8 @@
 //! | [`explore`] | reaches every state of a small world ([`spot`]) |
 //! | [`check`] | says what must hold in each of them |
 //! | [`node`] | one process with its disk, timers and lives, shared by worlds and the explorer |
+//! | [`script`] | plays scenarios: commands with the history under them ([`play`], [`render`], [`catalog`]) |
+//! | [`count`] | messages and delays by entry, beside the formula |
 //! | [`network`] | how long, in which order and how often messages arrive |
 //! | [`trace`] | what a run recorded |
 //! | [`draw`] | numbers that are the same in every run of a seed |
@@ -14,11 +16,16 @@
 //! The service's own simulation, with its log engine and its connections, is in
 //! `quorate-server/tests/it/simulated.rs`.
 
+pub mod catalog;
 pub mod check;
+pub mod count;
 pub mod draw;
 pub mod explore;
 pub mod network;
 pub mod node;
+pub mod play;
+pub mod render;
+pub mod script;
 pub mod spot;
 pub mod trace;
 mod wires;

@@ -223,6 +223,11 @@ impl<P: Protocol> Spot<P> {
         &self.flights
     }
 
+    /// The time on every clock in milliseconds, if timers end in order; else 0.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
     /// Whether anything was lost, crashed or stopped on the way here.
     pub fn harmed(&self) -> bool {
         self.harmed

@@ -224,6 +224,17 @@ impl<P: Protocol> Wires<P> {
         place.take()
     }
 
+    /// Loses what is under way to a life that is over.
+    pub(crate) fn lose_life(&mut self, peer: Peer) {
+        let over = |flight: &Flight<P::Message>| flight.to == To::from(peer);
+        let lost: Vec<_> = self.flights().into_iter().filter(|f| over(f)).map(|f| f.no).collect();
+        for no in lost {
+            if let Some(flight) = self.take(no) {
+                self.lost(&flight, Loss::FormerLife);
+            }
+        }
+    }
+
     /// Puts a message back, to be delivered when its paused receiver goes on.
     pub(crate) fn keep(&mut self, flight: Flight<P::Message>) -> Due<P> {
         let no = flight.no;

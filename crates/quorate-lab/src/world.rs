@@ -195,6 +195,11 @@ impl<P: Protocol> World<P> {
         true
     }
 
+    /// Lets time pass in which nothing happens: what was due meanwhile is late.
+    pub fn pass(&mut self, us: u64) {
+        self.wires.time += us;
+    }
+
     /// Crashes a process.
     pub fn crash(&mut self, process: ProcessId) {
         let node = &mut self.nodes[process.index()];
@@ -464,6 +469,7 @@ impl<P: Protocol> World<P> {
     fn crashed(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         self.wires.note(node.peer, What::Crashed, None, &"");
+        self.wires.lose_life(node.peer);
         self.cuts[index] = None;
         self.parked[index].clear();
         let process = ProcessId::at(index);
