@@ -1,3 +1,6 @@
 //! The lab's worlds, searches and scenarios, on the protocols of the core.
 
+mod explored;
 mod figures;
+mod replayed;
+mod scenarios;
