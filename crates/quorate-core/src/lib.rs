@@ -10,6 +10,7 @@
 //! | [`fence`] | whether a resource admits a token | RULES R31-R35 |
 //! | [`protocol`] | the shape of a peer protocol: inputs, effects, and why it waits ([`wait`]) | Lynch 1996 |
 //! | [`mutex`] | who is inside, among peers | Ricart and Agrawala 1981, and others |
+//! | [`election`] | who leads, among peers | Garcia-Molina 1982, and others |
 //! | [`quorum`] | whom to ask, so that any two that ask meet | Maekawa 1985 |
 //! | [`trace`] | one record for everything that happens in a run | |
 //! | [`frame`] | what a client and the service say to each other | `quorate/proto/quorate/v1` |
@@ -18,6 +19,7 @@
 extern crate alloc;
 
 pub mod edge;
+pub mod election;
 pub mod fence;
 pub mod frame;
 pub mod id;
