@@ -306,6 +306,11 @@ impl Maekawa {
         self
     }
 
+    /// Who this is.
+    pub fn peer(&self) -> Peer {
+        self.me
+    }
+
     /// Whose votes it needs.
     pub fn voters(&self) -> &Members {
         &self.voters
