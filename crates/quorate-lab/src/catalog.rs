@@ -12,7 +12,7 @@
 use crate::check::one_inside_of;
 use crate::count;
 use crate::network::{Delay, Network};
-use crate::play::{Play, Stage, micros, network};
+use crate::play::{Play, Stage, delay, micros, network};
 use crate::script::Command;
 use crate::world::{Maker, World};
 use quorate_core::mutex::{Call, Central, Event, Mutex, RicartAgrawala};
@@ -84,7 +84,7 @@ fn mutex<P: Mutex + 'static>(
 ) -> Result<Box<dyn Stage>, String> {
     let mut world = world(command, n, maker)?;
     if let Some(hold) = command.option("hold") {
-        world.react(leave, Delay::Fixed(micros(hold)?));
+        world.react(leave, delay(hold)?);
     }
     Ok(Box::new(Play::new(world, |world| one_inside_of(world.nodes().iter()), count)))
 }

@@ -7,6 +7,7 @@
 //! | [`explore`] | reaches every state of a small world ([`spot`]) |
 //! | [`check`] | says what must hold in each of them |
 //! | [`node`] | one process with its disk, timers and lives, shared by worlds and the explorer |
+//! | [`fuzz`] | runs random worlds with faults, heals them, and wants progress; [`shrink`] makes a failure small |
 //! | [`script`] | plays scenarios: commands with the history under them ([`play`], [`render`], [`catalog`]) |
 //! | [`count`] | messages and delays by entry, beside the formula |
 //! | [`network`] | how long, in which order and how often messages arrive |
@@ -21,11 +22,13 @@ pub mod check;
 pub mod count;
 pub mod draw;
 pub mod explore;
+pub mod fuzz;
 pub mod network;
 pub mod node;
 pub mod play;
 pub mod render;
 pub mod script;
+pub mod shrink;
 pub mod spot;
 pub mod trace;
 mod wires;

@@ -378,7 +378,11 @@ pub fn micros(text: &str) -> Result<u64, String> {
     Ok(number * scale)
 }
 
-fn delay(text: &str) -> Result<Delay, String> {
+/// A time, or a range such as `1ms..5ms` from which times are drawn evenly.
+///
+/// # Errors
+/// The text is neither.
+pub fn delay(text: &str) -> Result<Delay, String> {
     match text.split_once("..") {
         Some((least, most)) => Ok(Delay::Even(micros(least)?, micros(most)?)),
         None => Ok(Delay::Fixed(micros(text)?)),

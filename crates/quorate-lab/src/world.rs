@@ -276,8 +276,9 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Mends all links.
+    /// Mends all links, and forgets the crashes that were to come within a step.
     pub fn heal(&mut self) {
+        self.cuts.fill(None);
         let all = || (0..self.nodes.len()).map(ProcessId::at);
         let pairs: Vec<_> = all().flat_map(|a| all().map(move |b| (a, b))).collect();
         for (from, to) in pairs {

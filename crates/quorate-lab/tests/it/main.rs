@@ -2,5 +2,6 @@
 
 mod explored;
 mod figures;
+mod fuzzed;
 mod replayed;
 mod scenarios;
