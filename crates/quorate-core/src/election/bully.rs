@@ -22,6 +22,7 @@
 //!
 //! **Needs.** That bound; reliable links; a detector that tells of a stopped leader, and of one that is back.
 //! A COORDINATOR of a suspected process is a reason to ask, not to follow: it may have been long under way.
+//! It is trusted once it answers a question that was asked after the suspicion.
 //!
 //! **When it fails.** A false suspicion, or an answer that comes too late, makes two leaders, each followed
 //! by some. A greatest process that comes and goes takes over each time: there is no bias to stay. `quorum`
@@ -40,9 +41,10 @@ use crate::protocol::{
 };
 use alloc::vec::Vec;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum BullyMessage {
     /// Are you there?
     Election {
@@ -94,7 +96,7 @@ impl fmt::Display for BullyMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum BullyTimer {
     /// Whoever has not answered by now is taken to have stopped.
     Answer,
@@ -324,8 +326,7 @@ impl Bully {
         if election != self.own() || !self.is_electing() {
             return out.ignore(from, &message, Ignored::Late);
         }
-        // It has answered a question that was asked after the suspicion.
-        self.company.trust(from.process);
+        self.company.answered(from.process, election.number);
         let greater = from.process > self.me.process;
         match &mut self.role {
             Role::Asking { .. } if greater => {
@@ -350,13 +351,11 @@ impl Bully {
 
     fn announced(&mut self, from: Peer, message: Message, out: &mut Outbox<Self>) {
         let Message::Coordinator { election } = message else { return };
-        if election.by != from {
+        if election.by != from || from.process < self.me.process {
             return out.ignore(from, &message, Ignored::Malformed);
         }
-        // A smaller one knows nothing of this process; a suspected one may have spoken long ago.
-        let smaller = from.process < self.me.process && !Flaw::SmallerFollowed.is(self.flaw);
-        let doubtful = self.company.suspects(from.process) && !Flaw::SuspectFollowed.is(self.flaw);
-        if smaller || doubtful {
+        // It may have spoken long ago.
+        if self.company.suspects(from.process) && !Flaw::SuspectFollowed.is(self.flaw) {
             return if self.is_electing() {
                 out.ignore(from, &message, Ignored::Late)
             } else {
@@ -380,7 +379,7 @@ impl Bully {
     // ---- the detector and the membership
 
     fn suspected(&mut self, process: ProcessId, out: &mut Outbox<Self>) {
-        if !self.company.suspect(process) {
+        if !self.company.suspect(process, self.number) {
             return;
         }
         let reach = self.company.reach();
@@ -489,7 +488,7 @@ impl Elects for Bully {
     fn is_electing(&self) -> bool {
         matches!(self.role, Role::Asking { .. } | Role::Waiting { .. })
     }
-    fn process(&self) -> ProcessId {
-        self.me.process
+    fn me(&self) -> Peer {
+        self.me
     }
 }

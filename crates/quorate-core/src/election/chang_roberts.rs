@@ -39,9 +39,10 @@ use crate::protocol::{
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChangRobertsMessage {
     /// Is anybody greater?
     Election {
@@ -87,7 +88,7 @@ impl fmt::Display for ChangRobertsMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChangRobertsTimer {
     /// An election that has not ended is held again.
     Retry,
@@ -353,6 +354,10 @@ impl ChangRoberts {
 
     fn trusted(&mut self, peer: Peer, out: &mut Outbox<Self>) {
         let back = self.company.trust(peer.process);
+        // A new life has not seen what its former one got.
+        for passed in self.passed.iter().filter(|passed| passed.to == peer.process) {
+            out.send(peer, passed.message);
+        }
         if !back || self.company.next(self.me.process) != peer.process {
             return;
         }
@@ -400,7 +405,7 @@ impl Protocol for ChangRoberts {
             },
             Input::Timer(ChangRobertsTimer::Retry) => self.hold(out),
             Input::Suspect(process) => {
-                if self.company.suspect(process) {
+                if self.company.suspect(process, self.number) {
                     self.gone(process, out);
                 }
             }
@@ -422,7 +427,7 @@ impl Elects for ChangRoberts {
     fn is_electing(&self) -> bool {
         self.greatest.is_some()
     }
-    fn process(&self) -> ProcessId {
-        self.me.process
+    fn me(&self) -> Peer {
+        self.me
     }
 }

@@ -40,9 +40,10 @@ use crate::protocol::{
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// See the table of the page.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RingMessage {
     /// Who is there?
     Election {
@@ -102,7 +103,7 @@ impl fmt::Display for RingMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RingTimer {
     /// An election that has not come round is held again.
     Retry,
@@ -351,7 +352,7 @@ impl Ring {
     }
 
     fn suspected(&mut self, process: ProcessId, out: &mut Outbox<Self>) {
-        if !self.company.suspect(process) {
+        if !self.company.suspect(process, self.number) {
             return;
         }
         self.pass_again(out);
@@ -369,6 +370,10 @@ impl Ring {
 
     fn trusted(&mut self, peer: Peer, out: &mut Outbox<Self>) {
         let back = self.company.trust(peer.process);
+        // A new life has not seen what its former one got.
+        for passed in self.passed.iter().filter(|passed| passed.to == peer.process) {
+            out.send(peer, passed.message.clone());
+        }
         let next = self.company.next(self.me.process) == peer.process;
         if back && (next || self.leader < Some(peer.process)) {
             self.hold(out);
@@ -442,7 +447,7 @@ impl Elects for Ring {
     fn is_electing(&self) -> bool {
         self.waiting
     }
-    fn process(&self) -> ProcessId {
-        self.me.process
+    fn me(&self) -> Peer {
+        self.me
     }
 }

@@ -30,6 +30,7 @@
 //!
 //! **Source.** Textbook (Tanenbaum and van Steen, chapter on coordination); leases: Gray and Cheriton 1989.
 
+use super::flaw::Flaw;
 use super::{Call, Event, Mutex, Standing};
 use crate::id::Token;
 use crate::lease::{act_for, beat, kept_for};
@@ -41,12 +42,13 @@ use crate::time::{Mono, Span};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// How many unanswered beats a client remembers the sending time of. An answer to an older one is of no use.
 const BEATS_KEPT: usize = 4;
 
 /// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CentralMessage {
     /// May I enter?
     Request {
@@ -117,7 +119,7 @@ impl fmt::Display for CentralMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CentralTimer {
     /// A client with a lease speaks again.
     Beat,
@@ -141,7 +143,7 @@ impl fmt::Display for CentralTimer {
 }
 
 /// What the coordinator keeps on disk before it grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CentralRecord {
     /// The greatest token that was given.
     pub token: Token,
@@ -156,6 +158,7 @@ pub struct Central {
     coordinator: ProcessId,
     lease: Option<Span>,
     durable: bool,
+    flaw: Option<Flaw>,
     number: u64,
     role: Role,
     desk: Desk,
@@ -221,10 +224,18 @@ impl Central {
             coordinator,
             lease,
             durable,
+            flaw: None,
             number: 0,
             role: Role::Idle,
             desk: Desk::default(),
         }
+    }
+
+    /// The same with one line left out, for tests.
+    #[must_use]
+    pub fn with_flaw(mut self, flaw: Option<Flaw>) -> Self {
+        self.flaw = flaw;
+        self
     }
 
     fn own(&self) -> Request {
@@ -410,15 +421,19 @@ impl Central {
         }
         let grant = Message::Grant { request, token, beat };
         match writing {
-            Some(record) => out.send_after(record, request.by, grant),
-            None => out.send(request.by, grant),
+            Some(record) if !Flaw::GrantNotDurable.is(self.flaw) => {
+                out.send_after(record, request.by, grant);
+            }
+            _ => out.send(request.by, grant),
         }
         self.set_lease(out);
     }
 
     fn set_lease(&self, out: &mut Outbox<Self>) {
         if let Some(lease) = self.lease {
-            out.set_timer(CentralTimer::Lease, Within::exactly(kept_for(lease)));
+            let early = Flaw::EarlyGrant.is(self.flaw);
+            let kept = if early { Span::from_millis(lease.as_millis() / 2) } else { kept_for(lease) };
+            out.set_timer(CentralTimer::Lease, Within::exactly(kept));
         }
     }
 
@@ -441,7 +456,9 @@ impl Central {
             }
         }
         self.desk.queue.retain(|(waiting, _)| *waiting != request);
-        if self.desk.holder.as_ref().is_some_and(|holder| holder.request == request) {
+        let flaw = self.flaw;
+        let frees = |held: &Holder| held.request == request || Flaw::ReleaseOfAnother.is(flaw);
+        if self.desk.holder.as_ref().is_some_and(frees) {
             self.desk.holder = None;
             if self.lease.is_some() {
                 out.cancel_timer(CentralTimer::Lease);

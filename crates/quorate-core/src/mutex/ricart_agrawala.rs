@@ -25,9 +25,10 @@
 //! **When it fails.** If one member stops, every requester waits for its reply for ever; removing it is a
 //! membership decision (`View`), not a timeout. A removed one that is merely slow may still be inside.
 //!
-//! **Source.** Ricart and Agrawala 1981. Asking again after a restart is ours; it is what Carvalho and
-//! Roucairol 1983 do when a kept permission is given away.
+//! **Source.** Ricart and Agrawala 1981; kept permissions: Carvalho and Roucairol 1983, who ask again when one
+//! is given away while waiting. Asking again after a restart is ours.
 
+use super::flaw::Flaw;
 use super::{Call, Event, Mutex, Standing};
 use crate::protocol::{
     Cause, Goal, Ignored, Incarnation, Input, Kind, Members, Now, Outbox, Peer, ProcessId, Protocol, Request,
@@ -35,9 +36,10 @@ use crate::protocol::{
 };
 use alloc::vec::Vec;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RicartAgrawalaMessage {
     /// May I enter?
     Request {
@@ -81,7 +83,7 @@ impl fmt::Display for RicartAgrawalaMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RicartAgrawalaTimer {
     /// Those that have not replied are asked again.
     Ask,
@@ -106,6 +108,7 @@ pub struct RicartAgrawala {
     me: Peer,
     members: Members,
     retry: Option<Within>,
+    flaw: Option<Flaw>,
     /// The highest timestamp seen.
     clock: u64,
     /// The number of the last request of this life.
@@ -116,6 +119,8 @@ pub struct RicartAgrawala {
     /// The life in which each other process was last heard from.
     lives: Vec<(ProcessId, Incarnation)>,
     suspected: Vec<ProcessId>,
+    /// Whose permission was not given away since it was last inside, if permissions are kept.
+    kept: Option<Vec<ProcessId>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,13 +146,30 @@ impl RicartAgrawala {
             me: Peer { process: me, incarnation: Incarnation(0) },
             members,
             retry,
+            flaw: None,
             clock: 0,
             number: 0,
             role: Role::Idle,
             deferred: Vec::new(),
             lives: Vec::new(),
             suspected: Vec::new(),
+            kept: None,
         }
+    }
+
+    /// The same, keeping the permission of a process until that one asks in its turn: 0 to 2(N-1) messages
+    /// an entry. If it asks while this one waits, this one asks it again.
+    #[must_use]
+    pub fn with_kept_permissions(mut self) -> Self {
+        self.kept = Some(Vec::new());
+        self
+    }
+
+    /// The same with one line left out, for tests.
+    #[must_use]
+    pub fn with_flaw(mut self, flaw: Option<Flaw>) -> Self {
+        self.flaw = flaw;
+        self
     }
 
     /// The same, with a Lamport clock that has seen this timestamp.
@@ -181,7 +203,9 @@ impl RicartAgrawala {
         let request = self.own();
         out.emit(Event::Requested { request });
         let stamp = self.clock;
-        let missing: Vec<_> = self.members.others(self.me.process).map(|other| (other, 0)).collect();
+        let kept = self.kept.as_deref().unwrap_or_default();
+        let asked = self.members.others(self.me.process).filter(|other| !kept.contains(other));
+        let missing: Vec<_> = asked.map(|other| (other, 0)).collect();
         for (other, ask) in &missing {
             out.send(*other, Message::Request { request, stamp, ask: *ask });
         }
@@ -199,8 +223,17 @@ impl RicartAgrawala {
         self.role = Role::Idle;
         out.emit(Event::Left { request: self.own() });
         for (request, ask) in core::mem::take(&mut self.deferred) {
+            self.give_away(request.by.process);
             out.send(request.by, Message::Reply { request, ask });
         }
+    }
+
+    /// The permission of this process is not to be relied on any more. Says whether it was.
+    fn give_away(&mut self, process: ProcessId) -> bool {
+        let Some(kept) = &mut self.kept else { return false };
+        let before = kept.len();
+        kept.retain(|other| *other != process);
+        kept.len() < before
     }
 
     /// Enters if nothing is missing.
@@ -211,6 +244,9 @@ impl RicartAgrawala {
                 out.cancel_timer(RicartAgrawalaTimer::Ask);
             }
             self.role = Role::Inside;
+            if let Some(kept) = &mut self.kept {
+                *kept = self.members.others(self.me.process).collect();
+            }
             out.emit(Event::Entered { request: self.own(), fence: None });
         }
     }
@@ -234,6 +270,9 @@ impl RicartAgrawala {
     fn ask_again(&mut self, process: ProcessId, out: &mut Outbox<Self>) {
         let request = self.own();
         let Role::Waiting { stamp, ask, missing } = &mut self.role else { return };
+        if Flaw::NotAskedAgain.is(self.flaw) {
+            return;
+        }
         *ask += 1;
         missing.retain(|(other, _)| *other != process);
         missing.push((process, *ask));
@@ -248,7 +287,13 @@ impl RicartAgrawala {
         }
         self.clock = self.clock.max(stamp);
         if self.withheld(stamp, from.process).is_none() {
-            return out.send(from, Message::Reply { request, ask });
+            let relied = self.give_away(from.process);
+            out.send(from, Message::Reply { request, ask });
+            let waits = matches!(self.role, Role::Waiting { .. });
+            if relied && waits && !Flaw::PermissionKept.is(self.flaw) {
+                self.ask_again(from.process, out);
+            }
+            return;
         }
         match self.deferred.iter_mut().find(|(known, _)| known.by == from) {
             Some(known) if *known >= (request, ask) => out.ignore(from, &message, Ignored::Doubled),
@@ -262,11 +307,15 @@ impl RicartAgrawala {
 
     fn replied(&mut self, from: Peer, message: Message, out: &mut Outbox<Self>) {
         let Message::Reply { request, ask } = message else { return };
-        let own = self.own();
+        let (own, flaw) = (self.own(), self.flaw);
         let Role::Waiting { missing, .. } = &mut self.role else {
             return out.ignore(from, &message, Ignored::Late);
         };
-        match missing.iter().position(|wanted| request == own && *wanted == (from.process, ask)) {
+        let answers = |wanted: &(ProcessId, u32)| {
+            wanted.0 == from.process
+                && (request == own && wanted.1 == ask || Flaw::ReplyOfAnotherLife.is(flaw))
+        };
+        match missing.iter().position(answers) {
             Some(found) => {
                 missing.remove(found);
                 self.settle(out);
