@@ -50,6 +50,7 @@ use crate::protocol::{
 use crate::quorum;
 use alloc::vec::Vec;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// Which of the two forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +62,7 @@ pub enum MaekawaForm {
 }
 
 /// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MaekawaMessage {
     /// Will you vote for me?
     Request {
@@ -144,7 +145,7 @@ impl fmt::Display for MaekawaMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MaekawaTimer {
     /// Voters that have not voted are asked again.
     Ask,
@@ -166,7 +167,7 @@ impl fmt::Display for MaekawaTimer {
 }
 
 /// The last vote that was given to another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MaekawaRecord {
     /// Which vote.
     pub vote: u64,

@@ -48,13 +48,14 @@ use crate::protocol::{
 use crate::time::Span;
 use alloc::vec::Vec;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// How many bits of a fence count hops and entries of a generation: 10^12, or a year at 30,000 a second.
 /// Beyond it the count would run into the generation, so that is asserted.
 const COUNT_BITS: u32 = 40;
 
 /// The token, at one moment. Of two, the greater one is newer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RingToken {
     /// Which making of the token. Its owner, who made it, is the member at (generation - 1) mod N.
     pub generation: u64,
@@ -104,7 +105,7 @@ pub struct Repair {
 }
 
 /// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TokenRingMessage {
     /// Here is the token.
     Token {
@@ -198,7 +199,7 @@ impl fmt::Display for TokenRingMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TokenRingTimer {
     /// The token goes on.
     Rest,
@@ -222,7 +223,7 @@ impl fmt::Display for TokenRingTimer {
 }
 
 /// The newest generation that this process has promised, claimed or received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenRingRecord {
     /// Older ones are refused; and after a restart this one too.
     pub generation: u64,
