@@ -1,12 +1,13 @@
-//! How fast the lab is on one core: events a second in a world, states a second in a search.
+//! How fast the lab is on one core: events a second in a world, states a second in a search, worlds a second.
 //!
 //! Run: `cargo run --release -p quorate-lab --example speed`.
 //! You will see one line a measurement, with its conditions.
 
 use quorate_core::mutex::{Call, Event, RicartAgrawala};
 use quorate_core::protocol::{Members, ProcessId};
-use quorate_lab::check::{entries, nobody_waits, one_inside};
+use quorate_lab::check::{entries, nobody_waits, one_inside, one_inside_of};
 use quorate_lab::explore::Explorer;
+use quorate_lab::fuzz::{Fuzzer, Odds, leave};
 use quorate_lab::network::{Delay, Network, Order};
 use quorate_lab::spot::{Faults, Rules, Timing};
 use quorate_lab::trace::Trace;
@@ -69,8 +70,35 @@ fn states() {
     );
 }
 
+/// Whole worlds of three processes that enter once each, with faults, healed and settled.
+fn worlds(odds: Odds, name: &str) {
+    let fuzzer = Fuzzer {
+        maker: maker(3),
+        n: 3,
+        network: Network::unordered(),
+        odds,
+        calls: (Call::Enter, 1),
+        reaction: (leave, Delay::Even(0, 5_000)),
+        faults_us: 30_000,
+        settle_us: 1_000_000,
+        detector: Some(Delay::Fixed(20_000)),
+        check: |world| one_inside_of(world.nodes().iter()),
+        goal: |_| Ok(()),
+    };
+    let ((steps, failed), took) = timed(|| fuzzer.fuzz(0..200_000));
+    assert!(failed.is_none());
+    let rate = 200.0 / took.as_secs_f64();
+    println!(
+        "random worlds, 3 x Ricart-Agrawala, {name}: {rate:.0} k worlds/s, {} steps each",
+        steps / 200_000
+    );
+}
+
 fn main() {
     events(Trace::off(), "no trace");
     events(Trace::ring(1 << 16), "binary trace in a ring");
     states();
+    worlds(Odds::default(), "no faults");
+    let odds = Odds { faults_max: 2, crash: 400, pause: 300, suspect: 300, ..Odds::default() };
+    worlds(odds, "up to 2 crashes, pauses or suspicions");
 }

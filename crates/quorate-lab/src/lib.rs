@@ -9,6 +9,7 @@
 //! | [`node`] | one process with its disk, timers and lives, shared by worlds and the explorer |
 //! | [`fuzz`] | runs random worlds with faults, heals them, and wants progress; [`shrink`] makes a failure small |
 //! | [`script`] | plays scenarios: commands with the history under them ([`play`], [`render`], [`catalog`]) |
+//! | [`service`] | lets worlds and the search try every order of the replicated service's commands |
 //! | [`count`] | messages and delays by entry, beside the formula |
 //! | [`network`] | how long, in which order and how often messages arrive |
 //! | [`trace`] | what a run recorded |
@@ -28,6 +29,7 @@ pub mod node;
 pub mod play;
 pub mod render;
 pub mod script;
+pub mod service;
 pub mod shrink;
 pub mod spot;
 pub mod trace;

@@ -1,7 +1,9 @@
 //! The lab's worlds, searches and scenarios, on the protocols of the core.
 
+mod cross_checked;
 mod explored;
 mod figures;
 mod fuzzed;
 mod replayed;
 mod scenarios;
+mod served;
