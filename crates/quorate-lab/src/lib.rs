@@ -6,6 +6,7 @@
 //! | [`world`] | runs processes in virtual time over links, disks and clocks that fail as told |
 //! | [`explore`] | reaches every state of a small world ([`spot`]) |
 //! | [`check`] | says what must hold in each of them |
+//! | [`election`] | what must hold of elections, what they cost, how scripts begin them |
 //! | [`node`] | one process with its disk, timers and lives, shared by worlds and the explorer |
 //! | [`fuzz`] | runs random worlds with faults, heals them, and wants progress; [`shrink`] makes a failure small |
 //! | [`script`] | plays scenarios: commands with the history under them ([`play`], [`render`], [`catalog`]) |
@@ -13,6 +14,9 @@
 //! | [`count`] | messages and delays by entry, beside the formula |
 //! | [`network`] | how long, in which order and how often messages arrive |
 //! | [`trace`] | what a run recorded |
+//! | [`story`] | a trace with its names, joined and cut into parts |
+//! | [`diagram`] | draws it, as SVG and as text |
+//! | [`export`] | writes it for other tools, and reads it back |
 //! | [`draw`] | numbers that are the same in every run of a seed |
 //!
 //! The service's own simulation, with its log engine and its connections, is in
@@ -21,8 +25,12 @@
 pub mod catalog;
 pub mod check;
 pub mod count;
+pub mod diagram;
 pub mod draw;
+pub mod election;
 pub mod explore;
+pub mod export;
+pub mod figures;
 pub mod fuzz;
 pub mod network;
 pub mod node;
@@ -32,6 +40,8 @@ pub mod script;
 pub mod service;
 pub mod shrink;
 pub mod spot;
+mod symmetry;
+pub mod story;
 pub mod trace;
 mod wires;
 pub mod world;
