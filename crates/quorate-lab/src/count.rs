@@ -31,7 +31,7 @@ impl Cost {
         let mut cost = Self::default();
         let mut asked: BTreeMap<Request, u64> = BTreeMap::new();
         let mut sent: BTreeMap<MessageNo, u64> = BTreeMap::new();
-        let (mut flown, mut arrived, mut left) = (0, 0, None);
+        let (mut flown, mut arrived, mut left) = (0_u64, 0, None);
         for step in trace.steps() {
             let at = step.at.0;
             match (step.what, step.about) {
@@ -62,7 +62,7 @@ impl Cost {
                 _ => {}
             }
         }
-        cost.message_us = if arrived == 0 { 0 } else { flown / arrived };
+        cost.message_us = flown.checked_div(arrived).unwrap_or(0);
         cost
     }
 

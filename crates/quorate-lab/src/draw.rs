@@ -31,14 +31,14 @@ impl Draw {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.count += 1;
         mix(self.seed, 0, self.count)
     }
 
     /// A number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        below(self.next(), bound)
+        below(self.number(), bound)
     }
 
     /// True this many times in a thousand.

@@ -5,7 +5,7 @@
 
 use crate::draw::mix;
 use crate::node::Cut;
-use crate::spot::{Action, Rules, Spot};
+use crate::spot::{Action, Rules, Spot, Way};
 use quorate_core::protocol::{Outbox, Protocol};
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub struct CounterExample<P: Protocol> {
     /// What does not hold.
     pub why: String,
     /// What happened, and where a crash fell within it.
-    pub path: Vec<(Action<P>, Option<Cut>)>,
+    pub path: Way<P>,
 }
 
 /// A search.
@@ -115,14 +115,30 @@ struct Search<P: Protocol> {
     origins: Vec<Origin>,
     frontier: VecDeque<(Spot<P>, u32)>,
     generated: u64,
+    fingerprint: fn(&Spot<P>) -> u64,
 }
 
 impl<P: Protocol> Explorer<P> {
     /// Searches, until something is violated or everything was reached.
     pub fn run(&self) -> Found<P> {
+        self.search(Spot::fingerprint)
+    }
+
+    /// The same, and of states that differ in the names of processes only it visits one, if the protocol can
+    /// be renamed. What must hold may not depend on names.
+    pub fn run_symmetric(&self) -> Found<P> {
+        self.search(Spot::canonical)
+    }
+
+    fn search(&self, fingerprint: fn(&Spot<P>) -> u64) -> Found<P> {
         let first = Spot::first(&self.rules);
-        let mut search =
-            Search { seen: Seen::new(), origins: Vec::new(), frontier: VecDeque::new(), generated: 0 };
+        let mut search = Search {
+            seen: Seen::new(),
+            origins: Vec::new(),
+            frontier: VecDeque::new(),
+            generated: 0,
+            fingerprint,
+        };
         let root = Origin { parent: u32::MAX, action: 0, cut: 0 };
         search.reach(first, root, 0);
         let (mut quiet, mut index, mut deepest) = (0, 0_u32, 0);
@@ -174,7 +190,7 @@ impl<P: Protocol> Explorer<P> {
     }
 
     /// Walks the way to a state once more.
-    fn path(&self, origins: &[Origin], index: u32) -> Vec<(Action<P>, Option<Cut>)> {
+    fn path(&self, origins: &[Origin], index: u32) -> Way<P> {
         let mut way = Vec::new();
         let mut at = origins[index as usize];
         while at.parent != u32::MAX {
@@ -196,7 +212,7 @@ impl<P: Protocol> Explorer<P> {
 impl<P: Protocol> Search<P> {
     fn reach(&mut self, spot: Spot<P>, origin: Origin, depth: u32) {
         self.generated += 1;
-        if self.seen.insert(mix(spot.fingerprint(), 3, 0)) {
+        if self.seen.insert(mix((self.fingerprint)(&spot), 3, 0)) {
             self.origins.push(origin);
             self.frontier.push_back((spot, depth));
         }

@@ -41,6 +41,7 @@ pub mod service;
 pub mod shrink;
 pub mod spot;
 mod symmetry;
+mod symmetry;
 pub mod story;
 pub mod trace;
 mod wires;

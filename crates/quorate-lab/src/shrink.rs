@@ -7,7 +7,7 @@ use crate::fuzz::{Failure, Fault, Fuzzer, Plan};
 use crate::network::{Delay, Network, Order};
 use crate::node::Cut;
 use crate::render;
-use crate::spot::{Action, Faults, Parcel, Rules, Spot, Timing};
+use crate::spot::{Action, Faults, Parcel, Rules, Spot, Timing, Way};
 use crate::trace::Trace;
 use crate::world::World;
 use quorate_core::protocol::{Kind, Outbox, Peer, ProcessId, Protocol};
@@ -198,7 +198,7 @@ fn redo<P: Protocol>(
     rules: &Rules<P>,
     deeds: &[(Deed<P>, Option<Cut>)],
     check: fn(&Spot<P>) -> Result<(), String>,
-) -> (Vec<(Action<P>, Option<Cut>)>, bool) {
+) -> (Way<P>, bool) {
     let (mut spot, mut out, mut path) = (Spot::first(rules), Outbox::default(), Vec::new());
     for (deed, cut) in deeds {
         let Some(action) = found(&spot, deed) else { continue };

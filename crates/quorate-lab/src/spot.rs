@@ -42,6 +42,8 @@ pub enum Timing {
     Any,
     /// In the order of their ranges, for processes that run: clocks are exact, messages take any time.
     Exact,
+    /// As `Exact`, and not before all mail has arrived: every timer is longer than any message takes.
+    Patient,
 }
 
 /// Which application calls may come next at a process that has made so many.
@@ -122,13 +124,16 @@ pub enum Action<P: Protocol> {
     Suspect(ProcessId, ProcessId),
 }
 
+/// A way through a small world: what happened, and where a crash fell within it.
+pub type Way<P> = Vec<(Action<P>, Option<Cut>)>;
+
 /// One state of a small world.
 #[derive(Clone, Debug)]
 pub struct Spot<P: Protocol> {
     nodes: Vec<Arc<Node<P>>>,
     flights: Vec<Flying<P::Message>>,
-    made: Vec<u32>,
-    left: Faults,
+    pub(crate) made: Vec<u32>,
+    pub(crate) left: Faults,
     now_ms: u64,
     sums: Vec<u64>,
     harmed: bool,
@@ -209,7 +214,7 @@ impl<P: Protocol> Spot<P> {
     }
 
     /// The processes, in order.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node<P>> + '_ {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node<P>> + Clone + '_ {
         self.nodes.iter().map(Arc::as_ref)
     }
 
@@ -243,9 +248,7 @@ impl<P: Protocol> Spot<P> {
         if self.left == Faults::default() {
             return nodes;
         }
-        let mut hasher = Fast::default().build_hasher();
-        (nodes, self.left).hash(&mut hasher);
-        hasher.finish()
+        Fast::default().hash_one((nodes, self.left))
     }
 
     fn sum(&mut self, index: usize) {
@@ -311,6 +314,10 @@ impl<P: Protocol> Spot<P> {
     fn may_end(&self, rules: &Rules<P>, mark: u64, within: Within) -> bool {
         if rules.timing == Timing::Any {
             return true;
+        }
+        let mail = self.flights.iter().any(|flying| matches!(flying.parcel, Parcel::Mail(_)));
+        if rules.timing == Timing::Patient && (mail || self.nodes().any(|node| !node.writing.is_empty())) {
+            return false;
         }
         let running = self.nodes.iter().filter(|node| node.power == Power::Up);
         let latest =
@@ -487,7 +494,7 @@ impl<P: Protocol> Spot<P> {
     ) -> u32 {
         self.left.timers -= 1;
         let taken = Arc::make_mut(&mut self.nodes[process.index()]).take_timer(timer);
-        if let Some(running) = taken.filter(|_| rules.timing == Timing::Exact) {
+        if let Some(running) = taken.filter(|_| rules.timing != Timing::Any) {
             self.now_ms = self.now_ms.max(running.mark + running.within.least.as_millis());
         }
         self.input(rules, process, Input::Timer(timer), cut, out)

@@ -342,6 +342,7 @@ impl<P: Protocol> World<P> {
 
     /// Takes the next thing that is due. Says false if nothing is.
     #[inline]
+    #[expect(clippy::should_implement_trait, reason = "it is the field's word for one event of a simulation")]
     pub fn next(&mut self) -> bool {
         match self.wires.pop() {
             Some(due) => {

@@ -246,6 +246,12 @@ impl Central {
         self.me.process == self.coordinator
     }
 
+    /// The same request under another name.
+    fn rename(request: Request, map: &dyn Fn(ProcessId) -> ProcessId) -> Request {
+        let by = Peer { process: map(request.by.process), ..request.by };
+        Request { by, ..request }
+    }
+
     // ---- the client
 
     fn enter(&mut self, now: Now, out: &mut Outbox<Self>) {
@@ -526,6 +532,33 @@ impl Protocol for Central {
             }
             Input::Suspect(_) | Input::View { .. } => {}
         }
+    }
+
+    /// Names decide nothing here: the queue is in order of arrival.
+    fn renamed(&self, map: &dyn Fn(ProcessId) -> ProcessId) -> Option<Self> {
+        let mut other = self.clone();
+        other.me.process = map(self.me.process);
+        other.coordinator = map(self.coordinator);
+        let desk = &mut other.desk;
+        if let Some(holder) = &mut desk.holder {
+            holder.request = Self::rename(holder.request, map);
+        }
+        desk.queue.iter_mut().for_each(|(request, _)| *request = Self::rename(*request, map));
+        desk.over.iter_mut().for_each(|over| *over = Self::rename(*over, map));
+        desk.over.sort_unstable();
+        Some(other)
+    }
+
+    fn renamed_message(message: &Message, map: &dyn Fn(ProcessId) -> ProcessId) -> Message {
+        let mut message = *message;
+        match &mut message {
+            Message::Request { request, .. }
+            | Message::Grant { request, .. }
+            | Message::Release { request }
+            | Message::Renew { request, .. }
+            | Message::Confirm { request, .. } => *request = Self::rename(*request, map),
+        }
+        message
     }
 
     fn waits(&self) -> Vec<Wait> {

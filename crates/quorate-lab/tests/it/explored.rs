@@ -82,7 +82,7 @@ fn central_with_a_lease_holds_on_exact_clocks() {
         Faults { timers: 1, crashes: 1, restarts: 1, ..Faults::default() },
     ];
     for faults in some {
-        let mut leased = central(3, Some(Span::from_millis(4)), true);
+        let mut leased = central(3, Some(Span::from_millis(4)), faults.restarts > 0);
         leased.timing = Timing::Exact;
         leased.faults = faults;
         holds(leased);
@@ -106,7 +106,27 @@ fn a_coordinator_without_its_record_grants_twice() {
     assert!(explore(wiped).counter_example.is_some());
 }
 
-fn waits_are_true<P: Mutex>(rules: &Rules<P>) -> u64 {
+#[test]
+fn clients_that_differ_in_name_only_are_visited_once() {
+    let explorer = Explorer {
+        rules: central(5, None, false),
+        invariant: one_inside,
+        rest: nobody_waits_unharmed,
+        states_max: 1_000_000,
+    };
+    let (all, one) = (explorer.run(), explorer.run_symmetric());
+    println!("{} and {} unique", all.unique, one.unique);
+    assert!(all.complete && one.complete);
+    assert!(one.unique * 10 < all.unique, "{} of {}", one.unique, all.unique);
+    assert!(one.unique * 120 >= all.unique, "no more than all permutations of five");
+    let mut forgetful = central(4, None, false);
+    forgetful.faults = Faults { crashes: 1, restarts: 1, ..Faults::default() };
+    let explorer = Explorer { rules: forgetful, ..explorer };
+    let counter = explorer.run_symmetric().counter_example.expect("it forgets whom it granted");
+    assert_eq!(counter.path.len(), explorer.run().counter_example.unwrap().path.len());
+}
+
+pub(crate) fn waits_are_true<P: Mutex>(rules: &Rules<P>) -> u64 {
     use quorate_core::protocol::Outbox;
     use quorate_lab::spot::Spot;
     let (mut seen, mut todo) = (std::collections::BTreeSet::new(), vec![Spot::first(rules)]);

@@ -1,4 +1,5 @@
 //! The lab's worlds, searches and scenarios, on the protocols of the core.
+#![allow(clippy::unwrap_used)]
 
 mod cross_checked;
 mod explored;

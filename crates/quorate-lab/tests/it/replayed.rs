@@ -11,7 +11,7 @@ use quorate_lab::node::Cut;
 use quorate_lab::play::{Play, Stage};
 use quorate_lab::render;
 use quorate_lab::script::{Command, play};
-use quorate_lab::spot::{Action, Faults, Rules, Spot, Timing};
+use quorate_lab::spot::{Faults, Rules, Spot, Timing, Way};
 use quorate_lab::world::{Maker, World};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn rules<P: Mutex>(maker: Maker<P>, timing: Timing) -> Rules<P> {
 }
 
 /// A way of at most 60 actions, drawn from a seed, with a crash within a step now and then.
-fn wander<P: Protocol>(rules: &Rules<P>, seed: u64) -> (Vec<(Action<P>, Option<Cut>)>, Spot<P>) {
+fn wander<P: Protocol>(rules: &Rules<P>, seed: u64) -> (Way<P>, Spot<P>) {
     let mut draw = Draw::new(seed);
     let (mut spot, mut out, mut actions) = (Spot::first(rules), Outbox::default(), Vec::new());
     let mut path = Vec::new();
