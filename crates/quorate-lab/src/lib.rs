@@ -41,7 +41,6 @@ pub mod service;
 pub mod shrink;
 pub mod spot;
 mod symmetry;
-mod symmetry;
 pub mod story;
 pub mod trace;
 mod wires;
