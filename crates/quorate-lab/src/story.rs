@@ -168,7 +168,7 @@ impl Story {
 
     /// The processes that the steps name and the list of processes does not, added to the list.
     pub(crate) fn add_missing_processes(&mut self) {
-        let named = self.trace.steps().map(|step| step.at_peer.process);
+        let named = self.trace.steps().map(|step| step.at_peer.process).filter(|process| *process != NOBODY);
         let all: BTreeSet<_> = self.processes.iter().copied().chain(named).collect();
         if all.len() > self.processes.len() {
             self.processes = all.into_iter().collect();
@@ -186,6 +186,9 @@ pub fn loss_words(why: Loss) -> &'static str {
         Loss::Unwritten => "not written, not sent",
     }
 }
+
+/// Whose steps are nobody's: a checker that looks at all of them says so as this process.
+pub(crate) const NOBODY: ProcessId = ProcessId(0);
 
 /// A time in the unit that suits it.
 #[derive(Clone, Copy, Debug)]

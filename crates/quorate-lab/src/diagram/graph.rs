@@ -38,11 +38,16 @@ pub fn edges(waits: &[(ProcessId, Vec<Wait>)]) -> (Vec<Edge>, BTreeMap<ProcessId
     let mut edges: BTreeMap<(ProcessId, ProcessId), Vec<String>> = BTreeMap::new();
     let mut notes: BTreeMap<ProcessId, Vec<String>> = BTreeMap::new();
     for (me, wait) in waits.iter().flat_map(|(me, waits)| waits.iter().map(move |wait| (*me, wait))) {
-        let words = match &wait.goal {
-            Goal::Answer { kind, request } => format!("{kind} to {request}: {}", wait.cause),
-            _ => wait.cause.to_string(),
+        let other = awaited(&wait.cause).filter(|other| *other != me);
+        let cause = match other {
+            Some(_) => short(&wait.cause),
+            None => wait.cause.to_string(),
         };
-        let place = match awaited(&wait.cause).filter(|other| *other != me) {
+        let words = match &wait.goal {
+            Goal::Answer { kind, request } => format!("{kind} to {request}: {cause}"),
+            _ => cause,
+        };
+        let place = match other {
             Some(other) => edges.entry((me, other)).or_default(),
             None => notes.entry(me).or_default(),
         };
@@ -62,6 +67,19 @@ fn awaited(cause: &Cause) -> Option<ProcessId> {
         Cause::Voted { to, .. } => Some(to.by.process),
         Cause::Earlier { request } => Some(request.by.process),
         _ => None,
+    }
+}
+
+/// A cause in few words, for an edge that ends at the one that it names.
+fn short(cause: &Cause) -> String {
+    match cause {
+        Cause::Message { kind, suspected: false, .. } => format!("no {kind}"),
+        Cause::Message { kind, suspected: true, .. } => format!("no {kind}, suspected"),
+        Cause::Held { by } => format!("{by} has it"),
+        Cause::Voted { by, to } => format!("{to} has the vote of {by}"),
+        Cause::Earlier { request } => format!("{request} is first"),
+        Cause::Token { .. } => "no token".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -87,8 +105,11 @@ pub fn wait_for_graph(title: &str, waits: &[(ProcessId, Vec<Wait>)]) -> String {
     let radius = 120.0_f64.max(processes.len() as f64 * 30.0);
     let width = 2.0 * radius + 440.0;
     let centre = at(width / 2.0, radius + 110.0);
-    let places: BTreeMap<_, _> =
-        processes.iter().enumerate().map(|(index, p)| (*p, on_circle(centre, radius, index, processes.len()))).collect();
+    let places: BTreeMap<_, _> = processes
+        .iter()
+        .enumerate()
+        .map(|(index, p)| (*p, on_circle(centre, radius, index, processes.len())))
+        .collect();
     let (mut canvas, mut labels) = (Canvas::default(), Labels::default());
     canvas.text(at(24.0, 32.0), Anchor::Start, "title", title);
     for place in places.values() {
@@ -102,7 +123,8 @@ pub fn wait_for_graph(title: &str, waits: &[(ProcessId, Vec<Wait>)]) -> String {
     }
     draw_edges(&mut canvas, &mut labels, &edges, &places);
     let mut y = centre.y + radius + 70.0;
-    let mut lines: Vec<_> = labels.listed.iter().enumerate().map(|(i, words)| format!("{}  {words}", i + 1)).collect();
+    let mut lines: Vec<_> =
+        labels.listed.iter().enumerate().map(|(i, words)| format!("{}  {words}", i + 1)).collect();
     lines.extend(notes.iter().map(|(process, notes)| format!("{process}: {}.", notes.join("; "))));
     if edges.is_empty() {
         lines.push("Nobody waits for another.".to_owned());
@@ -114,13 +136,9 @@ pub fn wait_for_graph(title: &str, waits: &[(ProcessId, Vec<Wait>)]) -> String {
     canvas.finish(at(width, y + 12.0), title, &in_words(&edges, &notes))
 }
 
-fn draw_edges(
-    canvas: &mut Canvas,
-    labels: &mut Labels,
-    edges: &[Edge],
-    places: &BTreeMap<ProcessId, Point>,
-) {
-    let drawn = edges.iter().filter_map(|edge| Some((edge, *places.get(&edge.from)?, *places.get(&edge.to)?)));
+fn draw_edges(canvas: &mut Canvas, labels: &mut Labels, edges: &[Edge], places: &BTreeMap<ProcessId, Point>) {
+    let drawn =
+        edges.iter().filter_map(|edge| Some((edge, *places.get(&edge.from)?, *places.get(&edge.to)?)));
     let mut wanted = Vec::new();
     for (edge, from, to) in drawn {
         let bend = bend(from, to);
@@ -136,7 +154,8 @@ fn draw_edges(
     }
     for (words, from, middle, to) in wanted {
         let spots = |_| {
-            let near = |share: f64| at(middle.x + (to.x - from.x) * share, middle.y + (to.y - from.y) * share);
+            let near =
+                |share: f64| at(middle.x + (to.x - from.x) * share, middle.y + (to.y - from.y) * share);
             [0.0, 0.08, -0.08, 0.16, -0.16, 0.24, -0.24].map(near).to_vec()
         };
         match labels.place(&words, spots, None) {

@@ -1,8 +1,8 @@
 //! Where everything goes: a height for each step, and a place for each label where it covers no other.
 
 use super::svg::{Point, at, text_width};
-use crate::story::scene::{End, Scene};
 use crate::story::is_input;
+use crate::story::scene::{End, Mail, Scene};
 use quorate_core::protocol::ProcessId;
 use quorate_core::trace::{MessageNo, What};
 use std::collections::BTreeMap;
@@ -11,7 +11,11 @@ use std::collections::BTreeMap;
 const ROW: f64 = 18.0;
 /// Pixels between two instants: at least, for the middle gap of the run, and at most. A long silence is
 /// shortened, or a run with a timeout would be mostly white.
-const GAP: [f64; 3] = [18.0, 34.0, 92.0];
+const GAP: [f64; 3] = [16.0, 30.0, 84.0];
+/// Pixels that each message sent at an instant adds below it, so that arrows which leave together come apart.
+const FAN: f64 = 7.0;
+/// Pixels below the last step: room for messages that are still under way.
+const UNDER_WAY: f64 = 56.0;
 
 /// The height of each step, in pixels from the top of the run.
 #[derive(Clone, Debug, Default)]
@@ -31,22 +35,27 @@ impl Heights {
         let rows = rows(scene);
         let middle = middle_gap(scene);
         let mut heights = Self::default();
-        let (mut top, mut lowest) = (0.0, 0);
+        let (mut top, mut lowest, mut sent) = (0.0, 0, 0);
         for (at, step) in scene.steps.iter().enumerate() {
             let time = step.at.0;
             match heights.instants.last() {
                 Some((last, _)) if *last == time => {}
                 Some((last, _)) => {
-                    top += f64::from(lowest) * ROW + gap(time.saturating_sub(*last), middle);
-                    lowest = 0;
+                    let gap = gap(time.saturating_sub(*last), middle);
+                    top += f64::from(lowest) * ROW + gap.max((FAN * f64::from(sent)).min(GAP[2]));
+                    (lowest, sent) = (0, 0);
                     heights.instants.push((time, top));
                 }
                 None => heights.instants.push((time, top)),
             }
             lowest = lowest.max(rows[at]);
+            sent += u32::from(matches!(step.what, What::Sent { .. }));
             heights.of.push(top + f64::from(rows[at]) * ROW);
         }
         heights.total = top + f64::from(lowest) * ROW;
+        if scene.messages.iter().any(|mail| mail.end == End::UnderWay) {
+            heights.total += UNDER_WAY;
+        }
         heights
     }
 }
@@ -67,6 +76,9 @@ fn rows(scene: &Scene<'_>) -> Vec<u32> {
             Some(row) => *row,
             None => 0,
         };
+        if step.what == What::Violated {
+            row = last.values().max().map_or(0, |lowest| lowest + 1);
+        }
         if let What::Received { message, .. } = step.what
             && let Some(sent) = sent.get(&message)
             && *sent < at
@@ -104,7 +116,7 @@ pub(crate) fn flightpaths(
     heights: &Heights,
     column: impl Fn(ProcessId) -> f64,
 ) -> Vec<Option<Flightpath>> {
-    let path = |mail: &crate::story::scene::Mail| {
+    let path = |mail: &Mail| {
         let (x0, x1) = (column(mail.from), column(mail.to));
         let top = mail.sent.map(|sent| heights.of[sent]);
         let part = |share: f64| x0 + (x1 - x0) * share;
@@ -116,21 +128,28 @@ pub(crate) fn flightpaths(
             }
             (None, End::UnderWay) => return None,
             (Some(top), End::Received(end)) => Flightpath { from: at(x0, top), to: at(x1, heights.of[end]) },
-            (Some(top), End::Lost(end, _)) if scene.time_us(end) == scene.time_us(mail.sent?) => {
-                let short = 62.0_f64.min((x1 - x0).abs() * 0.5);
-                Flightpath { from: at(x0, top), to: at(x0 + short * (x1 - x0).signum(), top + 15.0) }
+            (Some(top), End::Lost(..)) if is_lost_at_once(scene, mail) => {
+                let step = (x1 - x0).signum();
+                Flightpath { from: at(x0, top), to: at(x0 + 40.0 * step, top + 16.0) }
             }
             (Some(top), End::Lost(end, _)) => {
                 let short = 16.0 * (x1 - x0).signum();
                 Flightpath { from: at(x0, top), to: at(x1 - short, heights.of[end]) }
             }
             (Some(top), End::UnderWay) => {
-                let low = (top + 30.0).max(heights.total + 14.0).min(top + 60.0);
-                Flightpath { from: at(x0, top), to: at(part(0.5), low) }
+                Flightpath { from: at(x0, top), to: at(part(0.85), heights.total + 14.0) }
             }
         })
     };
     scene.messages.iter().map(path).collect()
+}
+
+/// Whether a message was lost where it was sent: the link lost it, or was cut.
+pub(crate) fn is_lost_at_once(scene: &Scene<'_>, mail: &Mail) -> bool {
+    match (mail.sent, mail.end) {
+        (Some(sent), End::Lost(end, _)) => scene.time_us(sent) == scene.time_us(end),
+        _ => false,
+    }
 }
 
 /// A box, in pixels.
@@ -149,7 +168,10 @@ impl Area {
     }
 
     pub(crate) fn meets(&self, other: &Self) -> bool {
-        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+        self.left < other.right
+            && other.left < self.right
+            && self.top < other.bottom
+            && other.top < self.bottom
     }
 
     /// Whether a straight line crosses it (Liang and Barsky 1984).

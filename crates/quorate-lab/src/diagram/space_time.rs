@@ -1,7 +1,7 @@
 //! The space-time diagram: one line a process, time runs down, and each message is an arrow that slants by
 //! the time it took.
 
-use super::layout::{Area, Flightpath, Heights, Labels, Spot, flightpaths, wrapped};
+use super::layout::{Area, Flightpath, Heights, Labels, Spot, flightpaths, is_lost_at_once, wrapped};
 use super::svg::{Anchor, COLOURS, Canvas, Layer, Point, at, text_width};
 use crate::story::scene::{End, Mail, Scene, Sort, Stretch};
 use crate::story::{Clock, Story, is_input, loss_words};
@@ -10,18 +10,23 @@ use quorate_core::trace::{Loss, What};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pixels at the left of the first column, for times; between columns; at the right, for words.
-const GUTTER: f64 = 120.0;
+const GUTTER: f64 = 152.0;
+/// Where the line of times is.
+const AXIS: f64 = 76.0;
 const RIGHT: f64 = 130.0;
 /// Half the width of a bar.
 const HALF_BAR: f64 = 5.0;
 /// Pixels from one line of the lists below to the next.
 const LINE: f64 = 17.0;
+/// After so many pixels the names of the processes are said again.
+const PAGE: f64 = 700.0;
 
 /// Draws a story as SVG.
 pub fn space_time(story: &Story) -> String {
     let scene = Scene::of(story);
     let mut plan = Plan::new(&scene);
     plan.times();
+    plan.names_again();
     plan.lives();
     plan.stretches();
     plan.partings();
@@ -41,10 +46,23 @@ struct Wanted {
 enum Place {
     /// Beside a process's line.
     Beside(Point),
+    /// After the cross of a lost message, on its right or left.
+    Beyond(Point, bool),
+    /// Under a line across all, or above it.
+    Under(f64),
     /// On an arrow.
     On(Flightpath),
     /// Between two columns, from this height down.
     Between(f64, f64),
+}
+
+/// What is drawn as one: the same sort of message, lost for the same reason at the same place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Together {
+    end: (i64, i64),
+    kind: u8,
+    why: Loss,
+    is_right: bool,
 }
 
 struct Plan<'a> {
@@ -138,7 +156,7 @@ impl<'a> Plan<'a> {
     }
 
     fn times(&mut self) {
-        let (left, mut last) = (GUTTER - 46.0, f64::MIN);
+        let (left, mut last) = (AXIS, f64::MIN);
         for (time, y) in &self.heights.instants {
             if *y - last >= 14.0 {
                 let words = Clock(*time).to_string();
@@ -148,6 +166,21 @@ impl<'a> Plan<'a> {
             }
         }
         self.canvas.line(Layer::Line, at(left, self.top - 8.0), at(left, self.bottom()), "rule", "");
+    }
+
+    /// A tall picture says the names again, on the lines.
+    fn names_again(&mut self) {
+        let again = (1..)
+            .map(|page| self.top + PAGE * f64::from(page))
+            .take_while(|y| *y < self.bottom() - PAGE / 2.0);
+        for y in again.collect::<Vec<_>>() {
+            for (process, x) in self.columns.clone() {
+                let name = process.to_string();
+                let half = text_width(&name) / 2.0 + 4.0;
+                self.labels.forbid(Area { left: x - half, top: y - 8.0, right: x + half, bottom: y + 8.0 });
+                self.canvas.text(at(x, y + 4.0), Anchor::Middle, "faintword", &name);
+            }
+        }
     }
 
     /// The line of each process: whole while it runs, dotted while it is down.
@@ -240,7 +273,7 @@ impl<'a> Plan<'a> {
         for parting in &self.scene.partings {
             let top = self.y(parting.from);
             let low = parting.until.map_or(self.bottom(), |until| self.y(until)).max(top + 12.0);
-            let words = parting.words(processes);
+            let words = format!("cut: {}", parting.words(processes).trim_end_matches(" cut"));
             let cut: Vec<_> =
                 processes.windows(2).filter(|pair| parting.is_between(pair[0], pair[1])).collect();
             for pair in &cut {
@@ -255,22 +288,50 @@ impl<'a> Plan<'a> {
                 }
                 None => Place::Beside(at(self.x(self.scene.steps[parting.from].at_peer.process), top)),
             };
-            self.wanted.push(Wanted { words, class: "faintword", place });
+            self.wanted.push(Wanted { words, class: "word", place });
         }
     }
 
     fn arrows(&mut self) {
         let columns = self.columns.clone();
         let scene = self.scene;
-        let paths = flightpaths(scene, &self.heights, |process| {
-            columns.get(&process).copied().unwrap_or(GUTTER)
-        });
+        let paths =
+            flightpaths(scene, &self.heights, |process| columns.get(&process).copied().unwrap_or(GUTTER));
+        let mut lost: BTreeMap<Together, Vec<&Mail>> = BTreeMap::new();
         for (mail, path) in scene.messages.iter().zip(paths) {
             match path {
+                Some(path) if is_lost_at_once(scene, mail) => {
+                    let known = lost.entry(self.together(mail, path)).or_default();
+                    known.push(mail);
+                    if known.len() == 1 {
+                        self.arrow(mail, path);
+                    }
+                }
                 Some(path) => self.arrow(mail, path),
                 None => self.unsent(mail),
             }
         }
+        for (together, mails) in lost {
+            self.lost_words(&together, &mails);
+        }
+    }
+
+    fn together(&self, mail: &Mail, path: Flightpath) -> Together {
+        let why = match mail.end {
+            End::Lost(_, why) => why,
+            _ => Loss::Link,
+        };
+        let end = (path.to.x.round() as i64, path.to.y.round() as i64);
+        Together { end, kind: mail.kind, why, is_right: path.to.x > path.from.x }
+    }
+
+    /// Messages that were lost as they left, to one side, share one arrow; its words say to whom they were.
+    fn lost_words(&mut self, together: &Together, mails: &[&Mail]) {
+        let name = self.scene.story.names.message(together.kind);
+        let to: Vec<_> = mails.iter().map(|mail| mail.to.to_string()).collect();
+        let words = format!("{name} to {} {}", to.join(" "), loss_words(together.why));
+        let end = at(together.end.0 as f64, together.end.1 as f64);
+        self.wanted.push(Wanted { words, class: "word", place: Place::Beyond(end, together.is_right) });
     }
 
     fn arrow(&mut self, mail: &Mail, mut path: Flightpath) {
@@ -304,7 +365,9 @@ impl<'a> Plan<'a> {
         }
         self.canvas.line(Layer::Arrow, path.from, path.to, &class, &tip);
         self.labels.line(path, 1);
-        self.wanted.push(Wanted { words, class: "word", place: Place::On(path) });
+        if !is_lost_at_once(self.scene, mail) {
+            self.wanted.push(Wanted { words, class: "word", place: Place::On(path) });
+        }
     }
 
     /// A message that was lost before it left.
@@ -348,7 +411,11 @@ impl<'a> Plan<'a> {
     }
 
     fn mark(&mut self, step: usize, spot: Point) {
-        let tip = format!("{} at {}", self.scene.story.words(self.scene.steps[step]), Clock(self.scene.time_us(step)));
+        let tip = format!(
+            "{} at {}",
+            self.scene.story.words(self.scene.steps[step]),
+            Clock(self.scene.time_us(step))
+        );
         match self.scene.steps[step].what {
             What::Crashed => self.canvas.cross(spot, 6.0, "alarm cross", "crash"),
             What::Started { .. } => self.canvas.circle(Layer::Mark, spot, 4.0, "open ink", "a life begins"),
@@ -370,22 +437,32 @@ impl<'a> Plan<'a> {
                 self.keys.insert(Key::Disk);
             }
             What::Violated => {
-                let (left, right) = (at(GUTTER - 44.0, spot.y), at(self.width - 20.0, spot.y));
+                let (left, right) = (at(AXIS + 4.0, spot.y), at(self.width - 20.0, spot.y));
                 self.canvas.line(Layer::Mark, left, right, "alarm violated", &tip);
+                let words = format!("violated: {}", self.scene.story.words(self.scene.steps[step]));
+                self.wanted.push(Wanted { words, class: "word alarm", place: Place::Under(spot.y) });
             }
             _ => {}
         }
     }
 
-    /// Puts the words where there is room: those of partitions first, as they lie widest, then arrows, then
+    /// Puts the words where there is room: those of a violation and of partitions first, as they lie widest, then arrows, then
     /// marks, which have two sides to lie at.
     fn words(&mut self) {
-        let wanted = std::mem::take(&mut self.wanted);
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.sort_by_key(|wanted| !matches!(wanted.place, Place::Under(_)));
         for wanted in &wanted {
             let spot = match &wanted.place {
                 Place::Beside(point) => {
                     let right = self.width - 6.0;
                     self.labels.place(&wanted.words, |width| beside(*point, width, right), None)
+                }
+                Place::Under(y) => {
+                    let right = self.width;
+                    self.labels.place(&wanted.words, |width| under(*y, width, right), None)
+                }
+                Place::Beyond(point, is_right) => {
+                    self.labels.place(&wanted.words, |width| beyond(*point, width, *is_right), None)
                 }
                 Place::On(path) => {
                     let gap = self.gap;
@@ -417,7 +494,8 @@ impl<'a> Plan<'a> {
         }
         y = self.listed(y + 30.0);
         y = self.key(y + 4.0);
-        let mut notes = vec!["Colours: whose request. Long silences are shortened; the times are at the left."];
+        let mut notes =
+            vec!["Colours: whose request. Long silences are shortened; the times are at the left."];
         if self.labels.unplaced > 0 {
             notes.push("Some arrows are too close for a label: point at them.");
         }
@@ -529,7 +607,7 @@ fn said(scene: &Scene<'_>, at_step: usize) -> Option<String> {
         What::Resumed => Some("goes on".to_owned()),
         What::ClockRate(ppm) => Some(format!("clock runs at {ppm:+} ppm")),
         What::ClockJumped(us) => Some(format!("clock jumps by {}", Clock(us))),
-        What::Called { .. } | What::TimerFired { .. } | What::Ignored { .. } | What::Violated => Some(words()),
+        What::Called { .. } | What::TimerFired { .. } | What::Ignored { .. } => Some(words()),
         What::Emitted { kind } => match scene.story.names.event(kind) {
             "requested" | "left" | "started" => None,
             _ => Some(words()),
@@ -548,7 +626,28 @@ fn beside(point: Point, width: f64, right: f64) -> Vec<Point> {
     let out = HALF_BAR + 6.0 + width / 2.0;
     let rows = [0.0, -7.0, 7.0, -12.0, 12.0];
     let both = rows.iter().flat_map(|dy| [at(point.x + out, point.y + dy), at(point.x - out, point.y + dy)]);
-    both.filter(|spot| spot.x + width / 2.0 <= right && spot.x - width / 2.0 >= 4.0).collect()
+    both.filter(|spot| spot.x + width / 2.0 <= right && spot.x - width / 2.0 >= AXIS + 4.0).collect()
+}
+
+/// Places under and above a line across the picture, from the left.
+fn under(y: f64, width: f64, right: f64) -> Vec<Point> {
+    let rows = [10.0, -10.0, 23.0, -23.0];
+    let from = AXIS + 8.0 + width / 2.0;
+    let columns = (0..12).map(move |column| from + 60.0 * f64::from(column));
+    let fits = columns.take_while(move |x| *x == from || x + width / 2.0 < right);
+    rows.iter().flat_map(|dy| fits.clone().map(move |x| at(x, y + dy))).collect()
+}
+
+/// Places after a cross, and below it.
+fn beyond(point: Point, width: f64, is_right: bool) -> Vec<Point> {
+    let side = if is_right { 1.0 } else { -1.0 };
+    let mut places = vec![at(point.x + side * (7.0 + width / 2.0), point.y)];
+    for row in [14.0, 20.0, 27.0, 34.0] {
+        places.extend(
+            [16.0, 0.0, -16.0].map(|shift| at(point.x + side * (width / 2.0 - shift), point.y + row)),
+        );
+    }
+    places
 }
 
 /// Places on an arrow: in the middle of each gap between columns that it crosses, nearest its end first.
@@ -592,10 +691,18 @@ const SENTENCES_MAX: usize = 40;
 fn description(scene: &Scene<'_>) -> String {
     let is_told = |at: &usize| {
         let what = &scene.steps[*at].what;
-        said(scene, *at).is_some() && (is_input(what) || matches!(what, What::Emitted { .. }))
+        let is_said = said(scene, *at).is_some() && (is_input(what) || matches!(what, What::Emitted { .. }));
+        is_said || *what == What::Violated
     };
     let told: Vec<_> = (0..scene.steps.len()).filter(is_told).collect();
     let sentence = |at: &usize| {
+        if scene.steps[*at].what == What::Violated {
+            return format!(
+                "Violated at {}: {}.",
+                Clock(scene.time_us(*at)),
+                scene.story.words(scene.steps[*at])
+            );
+        }
         let words = said(scene, *at).unwrap_or_default();
         format!("{} at {}: {words}.", scene.steps[*at].at_peer, Clock(scene.time_us(*at)))
     };

@@ -112,7 +112,7 @@ impl<'a> Page<'a> {
             scene,
             options,
             signs: if options.ascii { &ASCII } else { &DRAWN },
-            column: (options.width.saturating_sub(GUTTER) / count).clamp(COLUMN_MIN, 30),
+            column: (options.width.saturating_sub(GUTTER + 2) / count).clamp(COLUMN_MIN, 30),
             mails: scene.messages.iter().map(|mail| (mail.no, mail)).collect(),
             open: BTreeSet::new(),
             rows: 0,
@@ -228,7 +228,9 @@ impl<'a> Page<'a> {
             same_kind && other.at_peer == step.at_peer && other.at == step.at && other.about == step.about
         };
         // A loss is noted between two sends of one step.
-        let is_loss = |other: &usize| matches!(self.scene.steps[*other].what, What::Dropped { .. } | What::Doubled { .. });
+        let is_loss = |other: &usize| {
+            matches!(self.scene.steps[*other].what, What::Dropped { .. } | What::Doubled { .. })
+        };
         let before = (0..at).rev().find(|other| !is_loss(other));
         if before.is_some_and(is_same) {
             return;

@@ -25,7 +25,8 @@ pub fn chrome(story: &Story) -> String {
     }
     let end_ns = slices.last().map_or(0, |slice| slice.0 + slice.1);
     events.extend(scene.stretches.iter().map(|stretch| bar(&scene, stretch, &slices, end_ns)));
-    let about = json!({"title": story.title, "caption": story.caption, "seed": story.seed.map(|s| s.to_string())});
+    let about =
+        json!({"title": story.title, "caption": story.caption, "seed": story.seed.map(|s| s.to_string())});
     let events: Vec<_> = events.iter().map(ToString::to_string).collect();
     let (about, events) = (about.to_string(), events.join(",\n"));
     format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{about},\"traceEvents\":[\n{events}\n]}}\n")
@@ -35,8 +36,11 @@ fn names(story: &Story) -> Vec<Value> {
     let mut events = Vec::new();
     for process in &story.processes {
         let pid = process.0;
-        events.push(json!({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process.to_string()}}));
-        events.push(json!({"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}));
+        events.push(
+            json!({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process.to_string()}}),
+        );
+        events
+            .push(json!({"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}));
         for (tid, name) in ROWS {
             events.push(json!({
                 "ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}
@@ -82,6 +86,7 @@ fn step(scene: &Scene<'_>, at: usize, (begin, length): (u64, u64)) -> Value {
     if step.what == What::Violated {
         event["ph"] = json!("i");
         event["s"] = json!("g");
+        event["pid"] = json!(pid.max(1));
         event["dur"] = json!(0);
     }
     event

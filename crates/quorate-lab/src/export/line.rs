@@ -1,6 +1,6 @@
 //! One step as one line of JSON, and back.
 
-use crate::story::{Names, Story};
+use crate::story::{NOBODY, Names, Story};
 use quorate_core::protocol::{Ignored, Incarnation, Peer, PersistId, ProcessId, Request};
 use quorate_core::time::Mono;
 use quorate_core::trace::{Loss, MessageNo, Step, What};
@@ -123,7 +123,10 @@ impl Line {
 
     /// The step of a line, its words left to the caller.
     pub(super) fn step(&self, reader: &mut Reader) -> Result<Step, String> {
-        let process: ProcessId = process(&self.n)?;
+        let process = match self.e.as_str() {
+            "violated" if self.n == NOBODY.to_string() => NOBODY,
+            _ => process(&self.n)?,
+        };
         let life = self.inc.parse().map_err(|_| format!("\"inc\" is not a number: {}", self.inc))?;
         Ok(Step {
             at: Mono(self.t_us),
@@ -230,7 +233,10 @@ fn kind(names: &mut Vec<String>, name: &str) -> Result<u8, String> {
 
 pub(super) fn process(text: &str) -> Result<ProcessId, String> {
     let number = text.strip_prefix('n').and_then(|number| number.parse().ok());
-    number.filter(|number| *number > 0).map(ProcessId).ok_or_else(|| format!("{text} is no process, as n1 is"))
+    number
+        .filter(|number| *number > 0)
+        .map(ProcessId)
+        .ok_or_else(|| format!("{text} is no process, as n1 is"))
 }
 
 fn peer(text: &str) -> Result<Peer, String> {

@@ -3,7 +3,7 @@
 
 use super::sentence;
 use crate::story::scene::{End, Scene, Sort};
-use crate::story::{Story, loss_words};
+use crate::story::{NOBODY, Story, loss_words};
 use quorate_core::trace::{MessageNo, What};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -154,16 +154,26 @@ impl Diagram<'_> {
             What::Emitted { .. } => self.scene.story.words(step).to_owned(),
             _ => sentence(self.scene.story, step),
         };
-        let _ = writeln!(self.out, "    Note over {}: {}", step.at_peer.process, safe(&words));
+        let over = match step.at_peer.process {
+            NOBODY => self.all(),
+            process => process.to_string(),
+        };
+        let _ = writeln!(self.out, "    Note over {over}: {}", safe(&words));
+    }
+
+    fn all(&self) -> String {
+        let processes = &self.scene.story.processes;
+        match (processes.first(), processes.last()) {
+            (Some(first), Some(last)) if first != last => format!("{first},{last}"),
+            (Some(only), _) => only.to_string(),
+            _ => "nobody".to_owned(),
+        }
     }
 
     /// A box lies over all that happens while some link is cut; its notes say which.
     fn parting(&mut self, at: usize) {
         let processes = &self.scene.story.processes;
-        let all = match (processes.first(), processes.last()) {
-            (Some(first), Some(last)) if first != last => format!("{first},{last}"),
-            _ => return,
-        };
+        let all = self.all();
         let begins = self.scene.partings.iter().find(|parting| parting.from == at);
         let ends = self.scene.partings.iter().any(|parting| parting.until == Some(at));
         if let Some(parting) = begins {

@@ -5,7 +5,7 @@
 //! the log; so a part of a run is cut first, and its clocks are computed from what is left.
 
 use super::sentence;
-use crate::story::Story;
+use crate::story::{NOBODY, Story};
 use quorate_core::protocol::ProcessId;
 use quorate_core::trace::{MessageNo, What};
 use std::collections::BTreeMap;
@@ -34,8 +34,12 @@ pub fn shiviz(stories: &[&Story]) -> String {
 fn events(story: &Story, file: &mut String) {
     let mut clocks: BTreeMap<ProcessId, VectorClock> = BTreeMap::new();
     let mut sent: BTreeMap<MessageNo, VectorClock> = BTreeMap::new();
+    let mut me = story.processes.first().copied().unwrap_or(NOBODY);
     for step in story.trace.steps() {
-        let me = step.at_peer.process;
+        // What nobody does stands behind the step that it is about.
+        if step.at_peer.process != NOBODY {
+            me = step.at_peer.process;
+        }
         let clock = clocks.entry(me).or_default();
         if let What::Received { message, .. } = step.what
             && let Some(sent) = sent.get(&message)

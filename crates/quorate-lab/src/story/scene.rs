@@ -118,9 +118,8 @@ impl Parting {
     /// Says which: the sides if it is a clean partition, else the links.
     pub fn words(&self, processes: &[ProcessId]) -> String {
         if let Some(sides) = self.sides(processes) {
-            let names = |side: &Vec<ProcessId>| {
-                side.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-            };
+            let names =
+                |side: &Vec<ProcessId>| side.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             return sides.iter().map(names).collect::<Vec<_>>().join(" | ");
         }
         let links: Vec<_> = self.cuts.iter().map(|(from, to)| format!("{from} to {to}")).collect();

@@ -1,7 +1,7 @@
 //! A part of a story: a window of time, some of the processes, what led to one request. Cut first, then draw
 //! or export: clocks and numbers are computed from what is left.
 
-use super::Story;
+use super::{NOBODY, Story};
 use quorate_core::protocol::{ProcessId, Request};
 use quorate_core::trace::{MessageNo, Step, What};
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +93,8 @@ fn is_among(step: &Step, only: &[ProcessId]) -> bool {
         What::Received { from, .. } | What::Ignored { from, .. } => Some(from.process),
         _ => None,
     };
-    only.contains(&step.at_peer.process) && other.is_none_or(|other| only.contains(&other))
+    let me = step.at_peer.process;
+    (me == NOBODY || only.contains(&me)) && other.is_none_or(|other| only.contains(&other))
 }
 
 /// The steps that happened before the answer to a request, in Lamport's sense: earlier at the same process,
@@ -189,12 +190,7 @@ const RATE: u8 = 3;
 const BAR: u8 = 4;
 const LEADER: u8 = 5;
 
-fn stand(
-    last: &mut BTreeMap<(ProcessId, u8, ProcessId), usize>,
-    event: &str,
-    me: ProcessId,
-    at: usize,
-) {
+fn stand(last: &mut BTreeMap<(ProcessId, u8, ProcessId), usize>, event: &str, me: ProcessId, at: usize) {
     match event {
         "requested" | "entered" => {
             last.insert((me, BAR, me), at);
