@@ -1,6 +1,6 @@
 //! One state of a small world, and everything that can happen next in it.
 //!
-//! Unlike a [`World`](crate::world::World) it has no schedule: whatever is under way may happen now. It is
+//! Unlike a [`World`] it has no schedule: whatever is under way may happen now. It is
 //! cheap to clone (processes are shared until they change) and knows its own fingerprint.
 
 use crate::draw::{Fast, mix};
@@ -203,7 +203,7 @@ impl<P: Protocol> Spot<P> {
             left: Faults::default(),
             now_ms: world.time_us() / 1_000,
             sums: vec![0; world.nodes().len()],
-            harmed: true,
+            harmed: world.harmed(),
         };
         for flight in world.flights() {
             let parcel = Parcel::Mail(flight.message.clone());

@@ -103,6 +103,8 @@ pub(crate) struct Wires<P: Protocol> {
     pub(crate) time: u64,
     pub(crate) steps: u64,
     pub(crate) digest: u64,
+    /// Something was lost, crashed or stopped.
+    pub(crate) harmed: bool,
     pub(crate) network: Network,
     pub(crate) trace: Trace,
     pub(crate) emitted: Vec<(Peer, P::Event)>,
@@ -126,6 +128,7 @@ impl<P: Protocol> Wires<P> {
             time: 0,
             steps: 0,
             digest: seed,
+            harmed: false,
             network,
             trace: Trace::off(),
             emitted: Vec::new(),
@@ -147,6 +150,7 @@ impl<P: Protocol> Wires<P> {
     /// Notes what happened at a process: into the digest, and the trace if there is one.
     #[inline]
     pub(crate) fn note(&mut self, peer: Peer, what: What, about: Option<Request>, words: &dyn Display) {
+        self.harmed |= matches!(what, What::Crashed | What::Paused | What::Dropped { .. });
         let tag = match what {
             What::Received { message, kind, .. } => (message.0 << 8) | u64::from(kind),
             What::TimerFired { kind } => (1 << 60) | u64::from(kind),

@@ -115,6 +115,11 @@ impl<P: Protocol> World<P> {
         &self.wires.emitted
     }
 
+    /// Whether anything was lost, crashed or stopped so far.
+    pub fn harmed(&self) -> bool {
+        self.wires.harmed
+    }
+
     /// How the links and disks are from now on.
     pub fn set_network(&mut self, network: Network) {
         self.wires.network = network;

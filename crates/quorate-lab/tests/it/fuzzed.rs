@@ -3,12 +3,13 @@
 use quorate_core::mutex::{Call, Central, Mutex, RicartAgrawala};
 use quorate_core::protocol::{Members, ProcessId, Within};
 use quorate_core::time::Span;
-use quorate_lab::check::{one_inside, one_inside_of};
+use quorate_lab::check::{one_inside, one_inside_of, true_waits};
 use quorate_lab::fuzz::{Failure, Fuzzer, Odds, leave, nobody_waits};
-use quorate_lab::network::{Delay, Network};
+use quorate_lab::network::{Delay, Network, Order};
 use quorate_lab::script::play;
 use quorate_lab::shrink;
-use quorate_lab::world::Maker;
+use quorate_lab::spot::{Faults, Rules, Spot, Timing};
+use quorate_lab::world::{Maker, World};
 use std::sync::Arc;
 
 const ALL: Odds = Odds {
@@ -104,4 +105,30 @@ fn what_gets_stuck_is_shrunk_as_well() {
     let played = play(&script).unwrap();
     assert!(played.text.contains("waits to enter: REPLY of"), "{}", played.text);
     assert!(script.matches("call ").count() <= 2, "{script}");
+}
+
+fn waits_are_true<P: Mutex>(world: &World<P>, maker: Maker<P>) -> Result<(), String> {
+    let rules = Rules {
+        maker,
+        n: world.nodes().len(),
+        order: Order::Unordered,
+        faults: Faults::default(),
+        timing: Timing::Any,
+        detector: false,
+        calls: |_, _| None,
+    };
+    true_waits(&rules, &Spot::of(world))
+}
+
+#[test]
+fn what_processes_say_of_their_waits_is_true_in_random_worlds() {
+    fn maker() -> Maker<RicartAgrawala> {
+        Arc::new(|me| RicartAgrawala::new(me, Members::first(4), Some(Within::millis(30, 60))))
+    }
+    for odds in [Odds::default(), ALL] {
+        let mut fuzzer = fuzzer(maker(), 4, Network::unordered(), odds);
+        fuzzer.check = |world| waits_are_true(world, maker());
+        let (_, failed) = fuzzer.fuzz(0..300);
+        assert!(failed.is_none(), "{:?}", failed.map(|(plan, failure)| (plan.seed, failure)));
+    }
 }
