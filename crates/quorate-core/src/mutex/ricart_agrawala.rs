@@ -19,7 +19,8 @@
 //! a reply is worth something only as long as no other life of its sender was heard from: then the process
 //! asks again, under a new `ask` number, and the old reply counts no more.
 //!
-//! **Needs.** Members that are known to all. Any order of messages, and doubled ones, do no harm. Loss does,
+//! **Needs.** Members that are known to all; a `View` may only take some away.
+//! Any order of messages, and doubled ones, do no harm. Loss does,
 //! unless `retry` is set: then who waits asks again.
 //!
 //! **When it fails.** If one member stops, every requester waits for its reply for ever; removing it is a
