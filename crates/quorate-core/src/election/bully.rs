@@ -22,7 +22,8 @@
 //!
 //! **Needs.** That bound; reliable links; a detector that tells of a stopped leader, and of one that is back.
 //! A COORDINATOR of a suspected process is a reason to ask, not to follow: it may have been long under way.
-//! It is trusted once it answers a question that was asked after the suspicion.
+//! It is trusted once it answers a question that was asked after the suspicion. So is the word of one that is
+//! smaller than the leader: announcements may overtake one another.
 //!
 //! **When it fails.** A false suspicion, or an answer that comes too late, makes two leaders, each followed
 //! by some. A greatest process that comes and goes takes over each time: there is no bias to stay. `quorum`
@@ -354,8 +355,10 @@ impl Bully {
         if election.by != from || from.process < self.me.process {
             return out.ignore(from, &message, Ignored::Malformed);
         }
-        // It may have spoken long ago.
-        if self.company.suspects(from.process) && !Flaw::SuspectFollowed.is(self.flaw) {
+        // It may have spoken long ago, or before a greater one that was heard sooner.
+        let overtaken = self.role == Role::Settled && self.leader > Some(from.process);
+        let doubtful = overtaken || self.company.suspects(from.process);
+        if doubtful && !Flaw::SuspectFollowed.is(self.flaw) {
             return if self.is_electing() {
                 out.ignore(from, &message, Ignored::Late)
             } else {

@@ -131,7 +131,7 @@ pub struct ChangRoberts {
     /// The greatest that went by while this process takes part in an election, perhaps its own.
     greatest: Option<Rank>,
     leader: Option<Rank>,
-    /// The last that was passed on of each starter, in order of starters.
+    /// The last that was passed on of each life of each starter, in order of starters.
     passed: Vec<Passed<ChangRobertsMessage>>,
 }
 
@@ -172,6 +172,11 @@ impl ChangRoberts {
     pub fn with_flaw(mut self, flaw: Option<Flaw>) -> Self {
         self.flaw = flaw;
         self
+    }
+
+    /// How many elections it has held in this life.
+    pub fn held(&self) -> u64 {
+        self.number
     }
 
     fn own(&self) -> Request {
@@ -218,12 +223,12 @@ impl ChangRoberts {
     /// Passes a message on, and keeps it in case the next one has stopped.
     fn pass(&mut self, message: Message, out: &mut Outbox<Self>) {
         let to = self.company.next(self.me.process);
-        let starter = message.parts().0.by.process;
+        let starter = message.parts().0.by;
         if to != self.me.process {
             out.send(to, message);
         }
-        self.passed.retain(|known| known.message.parts().0.by.process != starter);
-        self.passed.push(Passed { message, to, doubted: self.company.suspects(starter) });
+        self.passed.retain(|known| known.message.parts().0.by != starter);
+        self.passed.push(Passed { message, to, doubted: self.company.suspects(starter.process) });
         self.passed.sort_unstable_by_key(|passed| passed.message.parts().0);
         if let (Some(within), 0) = (self.retry, message.kind()) {
             out.set_timer(ChangRobertsTimer::Retry, within);
@@ -286,8 +291,14 @@ impl ChangRoberts {
 
     fn announced(&mut self, message: Message, out: &mut Outbox<Self>) {
         let (election, id) = message.parts();
-        if self.compare(id, election.by.process) == Ordering::Equal {
-            return;
+        match self.compare(id, election.by.process) {
+            Ordering::Equal => return,
+            // It was elected past this process.
+            Ordering::Less => {
+                self.pass(message, out);
+                return self.take_part(out);
+            }
+            Ordering::Greater => {}
         }
         if self.last(election.by).is_some_and(|last| last.doubted && last.message.parts().0 == election) {
             // It has won by a message that was passed on after the suspicion: so it runs.
@@ -354,6 +365,8 @@ impl ChangRoberts {
 
     fn trusted(&mut self, peer: Peer, out: &mut Outbox<Self>) {
         let back = self.company.trust(peer.process);
+        let former = |by: Peer| by.process == peer.process && by != peer;
+        self.passed.retain(|passed| !former(passed.message.parts().0.by));
         // A new life has not seen what its former one got.
         for passed in self.passed.iter().filter(|passed| passed.to == peer.process) {
             out.send(peer, passed.message);
@@ -361,9 +374,12 @@ impl ChangRoberts {
         if !back || self.company.next(self.me.process) != peer.process {
             return;
         }
-        match self.last(peer).map(|last| last.message).filter(|last| last.kind() == 0) {
-            // It was skipped when its own id should have come home.
-            Some(own) => out.send(peer, own),
+        // It was skipped when its own id should have come home, or when the leader was announced.
+        let own = self.last(peer).map(|last| last.message).filter(|last| last.kind() == 0);
+        let told = self.passed.iter().map(|passed| passed.message).filter(|message| message.kind() == 1);
+        let told = told.filter(|message| Some(message.parts().0.by.process) == self.leader());
+        match own.or_else(|| told.max()) {
+            Some(missed) => out.send(peer, missed),
             None => self.hold(out),
         }
     }

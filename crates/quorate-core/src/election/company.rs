@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Company {
     pub(super) members: Members,
-    suspected: Vec<ProcessId>,
+    /// Who is suspected, and which election of one's own was the last when it was.
+    suspected: Vec<(ProcessId, u64)>,
 }
 
 impl Company {
@@ -15,11 +16,12 @@ impl Company {
         Self { members, suspected: Vec::new() }
     }
 
-    /// Believes that it has stopped. Says whether that is new.
-    pub(super) fn suspect(&mut self, process: ProcessId) -> bool {
+    /// Believes that it has stopped, when the own elections have come to this number. Says whether that is
+    /// new.
+    pub(super) fn suspect(&mut self, process: ProcessId, number: u64) -> bool {
         let new = !self.suspects(process) && self.members.contains(process);
         if new {
-            self.suspected.push(process);
+            self.suspected.push((process, number));
             self.suspected.sort_unstable();
         }
         new
@@ -28,12 +30,17 @@ impl Company {
     /// Believes that it runs. Says whether that is new.
     pub(super) fn trust(&mut self, process: ProcessId) -> bool {
         let new = self.suspects(process);
-        self.suspected.retain(|suspect| *suspect != process);
+        self.suspected.retain(|(suspect, _)| *suspect != process);
         new
     }
 
     pub(super) fn suspects(&self, process: ProcessId) -> bool {
-        self.suspected.contains(&process)
+        self.suspected.iter().any(|(suspect, _)| *suspect == process)
+    }
+
+    /// It has answered this own election: if that began after the suspicion, it runs.
+    pub(super) fn answered(&mut self, process: ProcessId, number: u64) {
+        self.suspected.retain(|(suspect, last)| *suspect != process || *last >= number);
     }
 
     /// How many run, as far as one knows, oneself among them.
@@ -43,7 +50,7 @@ impl Company {
 
     /// The members were decided elsewhere.
     pub(super) fn replace(&mut self, members: Members) {
-        self.suspected.retain(|suspect| members.contains(*suspect));
+        self.suspected.retain(|(suspect, _)| members.contains(*suspect));
         self.members = members;
     }
 

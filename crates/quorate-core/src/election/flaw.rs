@@ -32,10 +32,8 @@ macro_rules! flaws {
 flaws! {
     /// Bully: whoever was answered waits for the announcement for ever.
     NoSecondTimeout = "no-second-timeout",
-    /// Bully: the announcement of a suspected process is followed without asking.
+    /// Bully: an announcement that may be old is followed without asking.
     SuspectFollowed = "suspect-followed",
-    /// Bully: the announcement of a smaller process is followed.
-    SmallerFollowed = "smaller-followed",
     /// Ring: what was passed to a process that has stopped is not passed to the one after it.
     NotPassedAgain = "not-passed-again",
     /// Ring: only its starter closes a list.

@@ -28,7 +28,7 @@ pub use flaw::Flaw;
 pub use ring::{Ring, RingMessage, RingTimer};
 pub use term::{Denial, LogPosition, TermElection, TermMessage, TermOptions, TermRecord, TermTimer};
 
-use crate::protocol::{Kind, ProcessId, Protocol, Request};
+use crate::protocol::{Kind, Peer, ProcessId, Protocol, Request};
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
@@ -205,8 +205,8 @@ pub trait Elects: Protocol<Call = Call, Event = Event> {
     /// Whether this process takes part in an election that has not ended here.
     fn is_electing(&self) -> bool;
 
-    /// Who this process is.
-    fn process(&self) -> ProcessId;
+    /// Who this process is, in which life.
+    fn me(&self) -> Peer;
 
     /// The term, if the protocol has terms.
     fn term(&self) -> Option<Term> {
@@ -216,7 +216,7 @@ pub trait Elects: Protocol<Call = Call, Event = Event> {
     /// Where this process stands. Who leads, leads on until it is told otherwise.
     fn standing(&self) -> Standing {
         match self.leader() {
-            Some(leader) if leader == self.process() => Standing::Leading,
+            Some(leader) if leader == self.me().process => Standing::Leading,
             _ if self.is_electing() => Standing::Electing,
             Some(_) => Standing::Following,
             None => Standing::Idle,

@@ -134,7 +134,7 @@ pub struct Ring {
     /// The number of the last election of this life.
     number: u64,
     leader: Option<ProcessId>,
-    /// The last that was passed on of each starter, in order of starters.
+    /// The last that was passed on of each life of each starter, in order of starters.
     passed: Vec<Passed<RingMessage>>,
     /// It has passed a list on, and no outcome of any has come by since.
     waiting: bool,
@@ -212,14 +212,14 @@ impl Ring {
     /// Passes a message on, and keeps it in case the next one has stopped.
     fn pass(&mut self, message: Message, out: &mut Outbox<Self>) {
         let to = self.company.next(self.me.process);
-        let starter = message.election().by.process;
+        let starter = message.election().by;
         self.waiting = message.kind() == 0;
         self.set_retry(out);
         if to != self.me.process {
             out.send(to, message.clone());
         }
-        self.passed.retain(|known| known.message.election().by.process != starter);
-        self.passed.push(Passed { message, to, doubted: self.company.suspects(starter) });
+        self.passed.retain(|known| known.message.election().by != starter);
+        self.passed.push(Passed { message, to, doubted: self.company.suspects(starter.process) });
         self.passed.sort_unstable_by_key(|passed| passed.message.election());
     }
 
@@ -278,7 +278,7 @@ impl Ring {
             }
             None => {
                 self.pass(Message::Refused { election, have }, out);
-                self.turn_down(have, out);
+                self.turned_down(have, out);
             }
         }
     }
@@ -296,7 +296,7 @@ impl Ring {
                 self.pass(message.clone(), out);
                 match message {
                     Message::Coordinator { election, leader } => self.follow(leader, election, out),
-                    Message::Refused { have, .. } => self.turn_down(have, out),
+                    Message::Refused { have, .. } => self.turned_down(have, out),
                     Message::Election { .. } => {}
                 }
             }
@@ -315,6 +315,13 @@ impl Ring {
         self.lose(out);
         self.leader = Some(leader);
         out.emit(Event::Elected { leader, term: None, election });
+    }
+
+    /// A list was too short. That changes nothing for whoever knows a leader by another one.
+    fn turned_down(&mut self, have: usize, out: &mut Outbox<Self>) {
+        if self.leader.is_none() {
+            self.turn_down(have, out);
+        }
     }
 
     fn turn_down(&mut self, have: usize, out: &mut Outbox<Self>) {
@@ -370,6 +377,8 @@ impl Ring {
 
     fn trusted(&mut self, peer: Peer, out: &mut Outbox<Self>) {
         let back = self.company.trust(peer.process);
+        let former = |by: Peer| by.process == peer.process && by != peer;
+        self.passed.retain(|passed| !former(passed.message.election().by));
         // A new life has not seen what its former one got.
         for passed in self.passed.iter().filter(|passed| passed.to == peer.process) {
             out.send(peer, passed.message.clone());

@@ -93,7 +93,7 @@ impl fmt::Display for Denial {
 }
 
 /// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TermMessage {
     /// Would you vote for me?
     PreVote {
@@ -198,7 +198,7 @@ impl fmt::Display for TermMessage {
 }
 
 /// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TermTimer {
     /// No leader was heard, or no election ended, for too long.
     Election,
@@ -373,6 +373,11 @@ impl TermElection {
     /// The end of its log.
     pub fn log(&self) -> LogPosition {
         self.log
+    }
+
+    /// The shortest time without a leader after which it stands.
+    pub fn patience(&self) -> Span {
+        self.options.election.least
     }
 
     /// Whom it counts.
@@ -785,8 +790,8 @@ impl Elects for TermElection {
     fn is_electing(&self) -> bool {
         matches!(self.role, Role::Probing(_) | Role::Candidate(_))
     }
-    fn process(&self) -> ProcessId {
-        self.me.process
+    fn me(&self) -> Peer {
+        self.me
     }
     fn term(&self) -> Option<Term> {
         Some(self.term)
