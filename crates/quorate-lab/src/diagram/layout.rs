@@ -48,7 +48,8 @@ impl Heights {
                 }
                 None => heights.instants.push((time, top)),
             }
-            lowest = lowest.max(rows[at]);
+            // Below a violation are its words.
+            lowest = lowest.max(rows[at] + 2 * u32::from(step.what == What::Violated));
             sent += u32::from(matches!(step.what, What::Sent { .. }));
             heights.of.push(top + f64::from(rows[at]) * ROW);
         }

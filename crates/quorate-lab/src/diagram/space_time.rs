@@ -48,8 +48,6 @@ enum Place {
     Beside(Point),
     /// After the cross of a lost message, on its right or left.
     Beyond(Point, bool),
-    /// Under a line across all, or above it.
-    Under(f64),
     /// On an arrow.
     On(Flightpath),
     /// Between two columns, from this height down.
@@ -436,30 +434,35 @@ impl<'a> Plan<'a> {
                 self.canvas.rect(Layer::Mark, corner, at(6.0, 6.0), class, &tip);
                 self.keys.insert(Key::Disk);
             }
-            What::Violated => {
-                let (left, right) = (at(AXIS + 4.0, spot.y), at(self.width - 20.0, spot.y));
-                self.canvas.line(Layer::Mark, left, right, "alarm violated", &tip);
-                let words = format!("violated: {}", self.scene.story.words(self.scene.steps[step]));
-                self.wanted.push(Wanted { words, class: "word alarm", place: Place::Under(spot.y) });
-            }
+            What::Violated => self.violation(step, spot.y),
             _ => {}
         }
     }
 
-    /// Puts the words where there is room: those of a violation and of partitions first, as they lie widest, then arrows, then
+    /// A red line across all, with a band of its own for the words.
+    fn violation(&mut self, step: usize, y: f64) {
+        let words = format!("violated: {}", self.scene.story.words(self.scene.steps[step]));
+        let (left, right) = (AXIS + 4.0, self.width - 20.0);
+        let lines = wrapped(&words, right - left - 20.0);
+        let height = 15.0 * lines.len() as f64 + 3.0;
+        self.canvas.rect(Layer::Mark, at(left, y), at(right - left, height), "paper", "");
+        self.canvas.line(Layer::Mark, at(left, y), at(right, y), "alarm violated", &words);
+        for (row, line) in lines.iter().enumerate() {
+            let place = at(left + 6.0, y + 13.0 + 15.0 * row as f64);
+            self.canvas.text(place, Anchor::Start, "alarm", line);
+        }
+        self.labels.forbid(Area { left, top: y - 1.0, right, bottom: y + height });
+    }
+
+    /// Puts the words where there is room: those of partitions first, as they lie widest, then arrows, then
     /// marks, which have two sides to lie at.
     fn words(&mut self) {
-        let mut wanted = std::mem::take(&mut self.wanted);
-        wanted.sort_by_key(|wanted| !matches!(wanted.place, Place::Under(_)));
+        let wanted = std::mem::take(&mut self.wanted);
         for wanted in &wanted {
             let spot = match &wanted.place {
                 Place::Beside(point) => {
                     let right = self.width - 6.0;
                     self.labels.place(&wanted.words, |width| beside(*point, width, right), None)
-                }
-                Place::Under(y) => {
-                    let right = self.width;
-                    self.labels.place(&wanted.words, |width| under(*y, width, right), None)
                 }
                 Place::Beyond(point, is_right) => {
                     self.labels.place(&wanted.words, |width| beyond(*point, width, *is_right), None)
@@ -627,15 +630,6 @@ fn beside(point: Point, width: f64, right: f64) -> Vec<Point> {
     let rows = [0.0, -7.0, 7.0, -12.0, 12.0];
     let both = rows.iter().flat_map(|dy| [at(point.x + out, point.y + dy), at(point.x - out, point.y + dy)]);
     both.filter(|spot| spot.x + width / 2.0 <= right && spot.x - width / 2.0 >= AXIS + 4.0).collect()
-}
-
-/// Places under and above a line across the picture, from the left.
-fn under(y: f64, width: f64, right: f64) -> Vec<Point> {
-    let rows = [10.0, -10.0, 23.0, -23.0];
-    let from = AXIS + 8.0 + width / 2.0;
-    let columns = (0..12).map(move |column| from + 60.0 * f64::from(column));
-    let fits = columns.take_while(move |x| *x == from || x + width / 2.0 < right);
-    rows.iter().flat_map(|dy| fits.clone().map(move |x| at(x, y + dy))).collect()
 }
 
 /// Places after a cross, and below it.

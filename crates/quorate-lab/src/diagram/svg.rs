@@ -181,7 +181,7 @@ fn colours(palette: &Palette) -> String {
             "\n.quorate text.word,.quorate text.number,.quorate text.faintword{{stroke:{paper}}}",
             "\n.quorate .ink,.quorate .life,.quorate .hatched{{stroke:{ink}}}.quorate .full{{fill:{ink}}}",
             "\n.quorate .rule{{stroke:{line}}}.quorate .shade{{fill:{shade}}}.quorate .open{{fill:{paper}}}",
-            "\n.quorate .alarm{{stroke:{alarm}}}.quorate text.alarm{{fill:{alarm}}}",
+            "\n.quorate .alarm{{stroke:{alarm}}}.quorate text.alarm{{fill:{alarm};stroke:none}}",
             ".quorate .alarmfull{{fill:{alarm}}}",
         ),
         paper = paper,

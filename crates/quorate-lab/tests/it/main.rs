@@ -2,9 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod cross_checked;
+mod drawn;
 mod explored;
+mod exported;
 mod figures;
 mod fuzzed;
 mod replayed;
+mod runs;
 mod scenarios;
 mod served;
+mod shiviz;
