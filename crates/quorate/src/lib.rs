@@ -48,11 +48,13 @@
 //! | make the resource refuse who is late | [`guard::FileGuard`] |
 //! | ask and administer, as tools do | [`Client::operator`] |
 //! | test a program without a service | [`testing::Service`] |
+//! | run a peer protocol on sockets, disk and clock, without a service | [`driver::Driver`] |
 #![warn(missing_docs)]
 
 pub mod advisory;
 pub mod client;
 pub mod clock;
+pub mod driver;
 pub mod error;
 pub mod group;
 pub mod guard;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chaos;
+mod driver;
 mod group;
 mod lock;
 mod session;
