@@ -110,6 +110,9 @@ impl Origin {
     }
 }
 
+/// States between two words to whoever watches: some hundredths of a second.
+const WATCH_EVERY: u32 = 1 << 14;
+
 struct Search<P: Protocol> {
     seen: Seen,
     origins: Vec<Origin>,
@@ -121,16 +124,21 @@ struct Search<P: Protocol> {
 impl<P: Protocol> Explorer<P> {
     /// Searches, until something is violated or everything was reached.
     pub fn run(&self) -> Found<P> {
-        self.search(Spot::fingerprint)
+        self.search(Spot::fingerprint, &mut |_, _| {})
+    }
+
+    /// The same, and says now and then how many states there are so far, and how many of them were looked at.
+    pub fn run_watched(&self, watch: &mut dyn FnMut(u64, u64)) -> Found<P> {
+        self.search(Spot::fingerprint, watch)
     }
 
     /// The same, and of states that differ in the names of processes only it visits one, if the protocol can
     /// be renamed. What must hold may not depend on names.
     pub fn run_symmetric(&self) -> Found<P> {
-        self.search(Spot::canonical)
+        self.search(Spot::canonical, &mut |_, _| {})
     }
 
-    fn search(&self, fingerprint: fn(&Spot<P>) -> u64) -> Found<P> {
+    fn search(&self, fingerprint: fn(&Spot<P>) -> u64, watch: &mut dyn FnMut(u64, u64)) -> Found<P> {
         let first = Spot::first(&self.rules);
         let mut search = Search {
             seen: Seen::new(),
@@ -162,6 +170,9 @@ impl<P: Protocol> Explorer<P> {
                 self.follow(&spot, action, origin, depth + 1, &mut out, &mut search);
             }
             index += 1;
+            if index.is_multiple_of(WATCH_EVERY) {
+                watch(search.origins.len() as u64, index.into());
+            }
         }
         search.found(quiet, deepest, true, None)
     }

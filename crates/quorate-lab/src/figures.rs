@@ -53,3 +53,8 @@ pub fn all(rings: u64) -> Vec<Row> {
     rows.extend(election::rows(rings));
     rows
 }
+
+/// Those of elections alone.
+pub fn elections(rings: u64) -> Vec<Row> {
+    election::rows(rings)
+}

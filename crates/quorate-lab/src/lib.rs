@@ -11,6 +11,8 @@
 //! | [`fuzz`] | runs random worlds with faults, heals them, and wants progress; [`shrink`] makes a failure small |
 //! | [`script`] | plays scenarios: commands with the history under them ([`play`], [`render`], [`catalog`]) |
 //! | [`service`] | lets worlds and the search try every order of the replicated service's commands |
+//! | [`prove`] | what is claimed of each protocol by name, and the searches and worlds that hold it to that |
+//! | [`figures`] | the numbers of the literature, counted from runs |
 //! | [`count`] | messages and delays by entry, beside the formula |
 //! | [`network`] | how long, in which order and how often messages arrive |
 //! | [`trace`] | what a run recorded |
@@ -35,7 +37,9 @@ pub mod fuzz;
 pub mod network;
 pub mod node;
 pub mod play;
+pub mod prove;
 pub mod render;
+pub mod scenarios;
 pub mod script;
 pub mod service;
 pub mod shrink;

@@ -2,11 +2,14 @@
 
 use crate::network::{Delay, Network, Order};
 use crate::node::Cut;
+use crate::diagram::graph::waits_of;
 use crate::script::Command;
+use crate::story::Story;
 use crate::trace::Trace;
 use crate::world::World;
 use quorate_core::id::ViewId;
 use quorate_core::protocol::{Kind, Members, Peer, ProcessId, Protocol};
+use quorate_core::wait::Wait;
 use quorate_core::trace::{Loss, MessageNo, Step, What};
 
 /// At most so many things happen in one `run`, so that a scenario ends.
@@ -28,6 +31,12 @@ pub trait Stage {
 
     /// How many processes there are.
     fn count(&self) -> usize;
+
+    /// The recording with its names, to be drawn and exported.
+    fn story(&self, title: &str, caption: &str) -> Story;
+
+    /// Who waits for what, now.
+    fn waiting(&self) -> Vec<(ProcessId, Vec<Wait>)>;
 }
 
 /// What must hold after each step.
@@ -321,6 +330,14 @@ impl<P: Protocol> Stage for Play<P> {
 
     fn count(&self) -> usize {
         self.world.nodes().len()
+    }
+
+    fn story(&self, title: &str, caption: &str) -> Story {
+        Story::of(&self.world, title, caption)
+    }
+
+    fn waiting(&self) -> Vec<(ProcessId, Vec<Wait>)> {
+        waits_of(&self.world)
     }
 }
 

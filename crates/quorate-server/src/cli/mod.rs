@@ -8,6 +8,7 @@ pub mod exit;
 pub mod guard;
 mod guardian;
 mod join;
+mod lab;
 mod lock;
 pub mod operator;
 pub mod output;
@@ -92,6 +93,9 @@ pub enum Command {
     /// Watch over the command of `lock`
     #[command(hide = true)]
     Guardian(guardian::GuardianArgs),
+    /// Run, search, count and draw the protocols of mutual exclusion and election; needs no service
+    #[command(subcommand)]
+    Lab(lab::LabCommand),
     /// Measure how fast the service grants
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -109,6 +113,7 @@ impl Command {
             Self::Join(args) => join::run(args, global),
             Self::Lock(args) => lock::run(args, global),
             Self::Guardian(args) => guardian::run(args),
+            Self::Lab(command) => lab::run(command, global),
             Self::Bench(command) => bench::run(&command, global),
         }
     }
