@@ -4,7 +4,8 @@
 //! message is taken to be the mean of those that arrived.
 
 use crate::trace::Trace;
-use quorate_core::protocol::{Kind, Request};
+use quorate_core::protocol::{Kind, Members, Request};
+use quorate_core::quorum::grid;
 use quorate_core::trace::{MessageNo, What};
 use std::collections::BTreeMap;
 
@@ -111,4 +112,26 @@ pub fn central(trace: &Trace, _n: usize) -> Vec<String> {
 pub fn ricart_agrawala(trace: &Trace, n: usize) -> Vec<String> {
     let kinds = quorate_core::mutex::RicartAgrawalaMessage::KINDS;
     Cost::of(trace).lines(kinds, &format!("2(N-1) = {}", 2 * (n - 1)))
+}
+
+/// The cost of Maekawa.
+pub fn maekawa(trace: &Trace, n: usize) -> Vec<String> {
+    let members = Members::first(n);
+    let sizes: Vec<_> = members.iter().map(|process| grid(&members, process).count()).collect();
+    let size = match (sizes.iter().min(), sizes.iter().max()) {
+        (Some(least), Some(most)) if least == most => format!("K = {most}: {}", 3 * (most - 1)),
+        (Some(least), Some(most)) => format!("K = {least} to {most} in a grid"),
+        _ => String::new(),
+    };
+    let formula = format!("3(K-1) if nobody else asks, {size}");
+    Cost::of(trace).lines(quorate_core::mutex::MaekawaMessage::KINDS, &formula)
+}
+
+/// The cost of the token ring.
+pub fn token_ring(trace: &Trace, n: usize) -> Vec<String> {
+    let kinds = quorate_core::mutex::TokenRingMessage::KINDS;
+    Cost::of(trace).lines(
+        kinds,
+        &format!("1 to N-1 = {} TOKEN, 1 if everybody wants it; as many REQUEST if it parks", n - 1),
+    )
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`Central`] | 3 | 2 message times | the coordinator stops; the holder, unless the grant is a lease |
 //! | [`RicartAgrawala`] | 2(N-1) | 2 message times | any member stops |
-//! | [`Maekawa`] | 3(K-1), K near 2 sqrt(N) | 2 message times | a process stops, for those that need its vote |
+//! | [`Maekawa`] | 3(K-1), K near 2 sqrt(N) | 2 message times | a voter stops, for those who need it |
 //! | [`TokenRing`] | 1 to N-1; 1 if all want it | 0 to N-1 | any member stops; with repair, a majority |
 //!
 //! All of them share the calls, events and standings of this page, so that one checker holds them all.

@@ -10,9 +10,9 @@
 //! | name | fields | when |
 //! |---|---|---|
 //! | TOKEN | token, toward | to the next one: always (`Circulate`), or if somebody wants it (`Park`) |
-//! | REQUEST | request, hops | `Park`: on `enter`, to the one before; passed on till it meets the token or one that waits |
+//! | REQUEST | request, hops | `Park`: on `enter`, to the one before, and on to the token or one that waits |
 //! | ACK | token | repair: on TOKEN |
-//! | REFUSED | token, newest | repair: on a TOKEN or CLAIM that is too old |
+//! | REFUSED | token, newest | repair: on a TOKEN, CLAIM or HELD that is too old |
 //! | CLAIM | generation, trial | repair: to all, when the token seems lost: first on trial, then in earnest |
 //! | PROMISE | generation, trial | repair: on CLAIM: older generations will be refused |
 //! | HELD | generation, token | repair: on CLAIM, by who has the token or is passing it on |
@@ -24,7 +24,7 @@
 //! **Safety.** A token is named by its generation and a count that grows with each hop and entry; nobody
 //! receives a count twice. A generation has one owner, by its number, and is durable before it is spoken of.
 //! Who passed the token and does not hear of it never takes it back: it claims a new generation. For that
-//! a majority promises to refuse older ones, and everybody that is not suspected either promises or says HELD.
+//! a majority promises to refuse older ones, and everybody not suspected either promises or says HELD.
 //! So at most one token in a generation; and if only the dead are suspected, at most one inside.
 //! A life takes no part in a generation that its former self may have been in.
 //!
@@ -32,54 +32,25 @@
 //! and no process may stop. With it: a majority, a detector, disks that survive, and `retry` if links lose.
 //!
 //! **When it fails.** A process that is suspected but slow may still be inside when the next generation is:
-//! the guard at the resource refuses it, as fences grow with generations. Who restarts without its disk may
-//! make or receive a token of an old generation. Members never change: a `View` is ignored.
+//! the guard at the resource refuses it, as fences grow with generations, and it stops when it hears of it.
+//! Who is suspected for ever waits for ever. Who restarts without its disk may make or receive a token of an
+//! old generation. Members never change: a `View` is ignored.
 //!
 //! **Source.** Le Lann 1977. Asking backwards along the ring is as in Raymond 1989, on a ring. Regeneration
 //! by majority promises is after Lamport 1998; RULES R44.
 
+mod message;
+
+pub use message::{RingToken, TokenRingMessage, TokenRingRecord, TokenRingTimer};
+
 use super::flaw::Flaw;
 use super::{Call, Event, Mutex, Standing};
-use crate::id::Token;
 use crate::protocol::{
-    Cause, Goal, Ignored, Incarnation, Input, Kind, Members, Now, Outbox, Peer, PersistId, ProcessId,
-    Protocol, Request, Wait, Within,
+    Cause, Goal, Ignored, Incarnation, Input, Members, Now, Outbox, Peer, PersistId, ProcessId, Protocol,
+    Request, Wait, Within,
 };
 use crate::time::Span;
 use alloc::vec::Vec;
-use core::fmt;
-use serde::{Deserialize, Serialize};
-
-/// How many bits of a fence count hops and entries of a generation: 10^12, or a year at 30,000 a second.
-/// Beyond it the count would run into the generation, so that is asserted.
-const COUNT_BITS: u32 = 40;
-
-/// The token, at one moment. Of two, the greater one is newer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RingToken {
-    /// Which making of the token. Its owner, who made it, is the member at (generation - 1) mod N.
-    pub generation: u64,
-    /// How many hops and entries it has seen.
-    pub count: u64,
-}
-
-impl RingToken {
-    /// What to show to a guard: it grows with each entry, and with each generation.
-    fn fence(self) -> Token {
-        assert!(self.count < 1 << COUNT_BITS, "the count leaves the generation alone");
-        Token(self.generation << COUNT_BITS | self.count)
-    }
-
-    fn next(self) -> Self {
-        Self { count: self.count + 1, ..self }
-    }
-}
-
-impl fmt::Display for RingToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.generation, self.count)
-    }
-}
 
 /// What the token does while nobody wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,131 +73,6 @@ pub struct Repair {
     /// How long one waits for an ACK before it passes the same token to the same process again; none on
     /// links that lose nothing.
     pub retry: Option<Within>,
-}
-
-/// See the table of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TokenRingMessage {
-    /// Here is the token.
-    Token {
-        /// The token, in the count of this hop.
-        token: RingToken,
-        /// The farthest request that it is under way to, if it does not just go round.
-        toward: Option<Request>,
-    },
-    /// I want the token.
-    Request {
-        /// Which request.
-        request: Request,
-        /// How many more processes may pass it on.
-        hops: u32,
-    },
-    /// I have received the token.
-    Ack {
-        /// In which count.
-        token: RingToken,
-    },
-    /// That is too old for me.
-    Refused {
-        /// The token; or in count 0 the generation that was claimed.
-        token: RingToken,
-        /// The least generation that is not.
-        newest: u64,
-    },
-    /// The token is lost; let me make it anew.
-    Claim {
-        /// The generation to be.
-        generation: u64,
-        /// Nothing is promised yet.
-        trial: bool,
-    },
-    /// As far as I am concerned.
-    Promise {
-        /// The generation to be.
-        generation: u64,
-        /// Nothing is promised yet.
-        trial: bool,
-    },
-    /// It is not lost.
-    Held {
-        /// The generation that was claimed.
-        generation: u64,
-        /// The token that is here.
-        token: RingToken,
-    },
-}
-
-impl Kind for TokenRingMessage {
-    const KINDS: &'static [&'static str] =
-        &["TOKEN", "REQUEST", "ACK", "REFUSED", "CLAIM", "PROMISE", "HELD"];
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Token { .. } => 0,
-            Self::Request { .. } => 1,
-            Self::Ack { .. } => 2,
-            Self::Refused { .. } => 3,
-            Self::Claim { .. } => 4,
-            Self::Promise { .. } => 5,
-            Self::Held { .. } => 6,
-        }
-    }
-    fn about(&self) -> Option<Request> {
-        match self {
-            Self::Token { toward, .. } => *toward,
-            Self::Request { request, .. } => Some(*request),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for TokenRingMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self {
-            Self::Token { token, toward: Some(request) } => write!(f, "{name} {token} toward {request}"),
-            Self::Token { token, toward: None } | Self::Ack { token } => write!(f, "{name} {token}"),
-            Self::Request { request, .. } => write!(f, "{name} {request}"),
-            Self::Refused { token, newest } => write!(f, "{name} {token} newest {newest}"),
-            Self::Claim { generation, trial: true } | Self::Promise { generation, trial: true } => {
-                write!(f, "{name} {generation} on trial")
-            }
-            Self::Claim { generation, .. } | Self::Promise { generation, .. } => {
-                write!(f, "{name} {generation}")
-            }
-            Self::Held { generation, token } => write!(f, "{name} {token} not {generation}"),
-        }
-    }
-}
-
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TokenRingTimer {
-    /// The token goes on.
-    Rest,
-    /// The token is passed to the same process again.
-    Retry,
-    /// The token seems lost.
-    Silence,
-}
-
-impl Kind for TokenRingTimer {
-    const KINDS: &'static [&'static str] = &["rest", "retry", "silence"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for TokenRingTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// The newest generation that this process has promised, claimed or received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct TokenRingRecord {
-    /// Older ones are refused; and after a restart this one too.
-    pub generation: u64,
 }
 
 /// One process of the ring.
@@ -542,11 +388,7 @@ impl TokenRing {
         if token.generation > self.generation {
             self.promise(token.generation, out);
         }
-        if self.standing == Standing::Inside {
-            // This process was cut off, and its generation is over.
-            self.standing = Standing::Idle;
-            out.emit(Event::Lost { request: self.own() });
-        }
+        self.stop(out);
         self.end_retry(out);
         self.claim = None;
         self.seen = token;
@@ -554,6 +396,25 @@ impl TokenRing {
         self.place = Place::Here(token);
         if let Some(request) = toward {
             self.want(request);
+        }
+    }
+
+    /// This process was cut off, and its generation is over: it is not inside any more.
+    fn stop(&mut self, out: &mut Outbox<Self>) {
+        if self.standing == Standing::Inside {
+            self.standing = Standing::Idle;
+            out.emit(Event::Lost { request: self.own() });
+        }
+    }
+
+    /// The token here is worth nothing: another one has a newer one.
+    fn lose(&mut self, out: &mut Outbox<Self>) {
+        self.stop(out);
+        self.place = Place::Elsewhere;
+        self.wanted = None;
+        if self.standing == Standing::Waiting {
+            self.ask(out);
+            self.listen(out);
         }
     }
 
@@ -715,12 +576,18 @@ impl TokenRing {
     }
 
     fn held(&mut self, from: Peer, message: Message, out: &mut Outbox<Self>) {
-        let Message::Held { generation, .. } = message else { return };
+        let Message::Held { generation, token } = message else { return };
+        if token.generation < self.seen.generation {
+            // It was cut off, and does not know that there is a newer token.
+            out.ignore(from, &message, Ignored::Late);
+            return out.send(from.process, Message::Refused { token, newest: self.seen.generation });
+        }
         if self.claim.as_ref().is_none_or(|claim| claim.generation != generation) {
             return out.ignore(from, &message, Ignored::Late);
         }
         self.end_claim(out);
         self.known = Some(from.process);
+        self.wanted = self.wanted.filter(|request| request.by.process != from.process);
         if self.standing == Standing::Waiting && self.parks() {
             // Those on the way may have forgotten, so the one that has it is asked itself.
             out.send(from.process, Message::Request { request: self.own(), hops: 1 });
@@ -734,6 +601,7 @@ impl TokenRing {
             (Place::Passing { token: passed, to, .. }, _) if passed == token && to == from.process => {
                 self.give_up(out);
             }
+            (Place::Here(here), _) if here == token => self.lose(out),
             (_, Some(claim)) if (RingToken { generation: claim.generation, count: 0 }) == token => {
                 self.end_claim(out);
             }
