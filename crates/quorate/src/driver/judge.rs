@@ -377,3 +377,103 @@ pub fn waits(
     }
     Ok(seen)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_core::time::Mono;
+
+    fn peer(process: u32) -> Peer {
+        Peer { process: ProcessId(process), incarnation: Incarnation(1) }
+    }
+
+    fn line(process: u32, what: What, words: &str) -> Line {
+        let step = Step { at: Mono(0), at_peer: peer(process), what, about: None, text: 0 };
+        Line { words: words.into(), ..Line::of(step) }
+    }
+
+    fn entered(process: u32, token: u64) -> Line {
+        line(process, What::Emitted { kind: 0 }, &format!("entered n{process}.1 token {token}"))
+    }
+
+    fn merged(lines: Vec<Line>) -> Merged {
+        Merged { events: vec!["entered".into(), "left".into(), "elected".into()], lines, ..Merged::default() }
+    }
+
+    #[test]
+    fn two_inside_are_seen_unless_the_older_one_slept_and_has_the_older_token() {
+        let left = line(1, What::Emitted { kind: 1 }, "left n1.1");
+        let seen = inside(&merged(vec![entered(1, 1), left, entered(2, 2)]));
+        assert_eq!(seen, Ok(Inside { entries: 2, ..Inside::default() }));
+        let paused = || line(1, What::Paused, "");
+        assert!(inside(&merged(vec![entered(1, 1), entered(2, 2)])).is_err());
+        let seen = inside(&merged(vec![entered(1, 1), paused(), entered(2, 2)]));
+        assert_eq!(seen, Ok(Inside { entries: 2, overlaps: 1, refused: 0 }));
+        assert!(inside(&merged(vec![entered(1, 2), paused(), entered(2, 1)])).is_err());
+        assert!(inside(&merged(vec![entered(1, 1), line(1, What::Crashed, ""), entered(2, 2)])).is_ok());
+        assert!(inside(&merged(vec![entered(1, 1), line(1, What::Crashed, ""), entered(2, 1)])).is_err());
+    }
+
+    #[test]
+    fn two_leaders_of_a_term_are_seen() {
+        let elected = |at: u32, leader: u32, term: u64| {
+            line(at, What::Emitted { kind: 2 }, &format!("elected n{leader} term {term}"))
+        };
+        assert_eq!(leaders(&merged(vec![elected(1, 1, 1), elected(2, 1, 1), elected(2, 2, 2)])), Ok(2));
+        assert!(leaders(&merged(vec![elected(1, 1, 3), elected(2, 2, 3)])).is_err());
+    }
+
+    #[test]
+    fn a_wait_for_one_that_owes_nothing_is_seen() {
+        let request = Request { by: peer(1), number: 1 };
+        let waits = |goal: &str| super::super::named::Missing {
+            goal: goal.into(),
+            request: Some(request),
+            cause: "message".into(),
+            kind: Some("REPLY".into()),
+            owed: Some("REPLY".into()),
+            from: Some(ProcessId(2)),
+            ..Default::default()
+        };
+        let stand = |standing: &str, waits| Stand { standing: standing.into(), waits, ..Stand::default() };
+        let mut stands = BTreeMap::from([(peer(1), stand("waiting", vec![waits("enter")]))]);
+        assert_eq!(super::waits(&stands, &Merged::default(), &[]), Ok(1), "who does not run owes nothing");
+        stands.insert(peer(2), stand("inside", vec![waits("answer")]));
+        assert!(super::waits(&stands, &Merged::default(), &[]).is_ok());
+        stands.insert(peer(2), stand("idle", Vec::new()));
+        assert!(super::waits(&stands, &Merged::default(), &[]).is_err());
+        stands.insert(peer(1), stand("waiting", Vec::new()));
+        assert!(super::waits(&stands, &Merged::default(), &[]).is_err(), "who waits says why");
+    }
+
+    #[test]
+    fn a_receipt_comes_behind_its_sending_and_what_nobody_knows_of_was_lost() {
+        let header = |process: u32, life: u64| Header {
+            messages: vec!["HELLO".into()],
+            ..Header::of::<quorate_core::mutex::RicartAgrawala>(
+                Peer { process: ProcessId(process), incarnation: Incarnation(life) },
+                1,
+            )
+        };
+        let step = |life: &Header, at: u64, what: What| {
+            Line::of(Step { at: Mono(at), at_peer: life.peer, what, about: None, text: 0 })
+        };
+        let (one, two) = (header(1, 77), header(2, 99));
+        let sent = |message: u64| What::Sent { message: MessageNo(message), kind: 0, to: ProcessId(2) };
+        let received = What::Received { message: MessageNo(1), kind: 0, from: one.peer };
+        let recordings = [
+            // Its clock is ahead of the sender's.
+            Recording { lines: vec![step(&two, 3, received)], header: two },
+            Recording { lines: vec![step(&one, 5, sent(1)), step(&one, 6, sent(2))], header: one.clone() },
+        ];
+        let crash = Step { at: Mono(1), at_peer: one.peer, what: What::Crashed, about: None, text: 0 };
+        let merged = merge(&recordings, &[crash]);
+        let whats: Vec<_> = merged.lines.iter().map(|line| line.step.what).collect();
+        let from = peer(1);
+        let lost = What::Dropped { message: MessageNo(2), kind: 0, to: ProcessId(2), why: Loss::Link };
+        let received = What::Received { message: MessageNo(1), kind: 0, from };
+        assert_eq!(whats, [sent(1), received, sent(2), lost, What::Crashed]);
+        assert!(merged.lines.iter().all(|line| line.step.at_peer.incarnation == Incarnation(1)));
+        assert_eq!(merged.counts(), [("HELLO".to_string(), 2)]);
+    }
+}

@@ -138,12 +138,14 @@ pub(super) trait Visitor {
     fn visit<P: Portable>(self, machine: P, stand: fn(&P) -> Stand) -> Self::Output;
 }
 
-fn mutex<P: Mutex>(machine: &P) -> Stand {
+/// Where a process of mutual exclusion stands.
+pub fn mutex<P: Mutex>(machine: &P) -> Stand {
     let waits = machine.waits().iter().map(Missing::of).collect();
     Stand { standing: machine.standing().to_string(), waits, ..Stand::default() }
 }
 
-fn elects<P: Elects>(machine: &P) -> Stand {
+/// Where a process of an election stands.
+pub fn elects<P: Elects>(machine: &P) -> Stand {
     Stand {
         standing: machine.standing().to_string(),
         leader: machine.leader(),

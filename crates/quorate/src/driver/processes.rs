@@ -32,7 +32,7 @@ pub use fault::{Fault, plan};
 use super::judge::{self, Inside, Merged};
 use super::named::{self, Settings, Stand};
 use super::record::Recording;
-use company::Company;
+use company::{Company, Ended};
 use quorate_core::protocol::{Peer, ProcessId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -143,7 +143,8 @@ pub struct Report {
     pub inside: Option<Result<Inside, String>>,
     /// How often one was elected, or who led in one term with whom; nothing for mutual exclusion.
     pub leaders: Option<Result<u64, String>>,
-    /// How many waits were looked at and are true at the end, or which one is not.
+    /// How many waits were heard, or which is not true. While things go wrong whoever waits has to say why; at
+    /// the end what it says is compared with what the others say.
     pub waits: Result<u64, String>,
     /// Nothing was under way at the end, and no timer ran.
     pub quiet: bool,
@@ -187,9 +188,9 @@ pub async fn run(options: Options, command: impl Fn(&str) -> Command) -> Result<
     company.finish().await?;
     let quiet = company.quiet().await?;
     let stands = company.look().await?;
-    let (options, outside) = company.end().await?;
-    let recordings = read(&options)?;
-    report(&options, recordings, &outside, stands, quiet)
+    let ended = company.end().await?;
+    let recordings = read(&ended.options)?;
+    report(&ended, recordings, stands, quiet)
 }
 
 fn check(options: &Options) -> Result<(), RunError> {
@@ -221,19 +222,18 @@ fn read(options: &Options) -> Result<Vec<Recording>, RunError> {
 }
 
 fn report(
-    options: &Options,
+    ended: &Ended,
     recordings: Vec<Recording>,
-    outside: &[quorate_core::trace::Step],
     stands: BTreeMap<Peer, Stand>,
     quiet: bool,
 ) -> Result<Report, RunError> {
-    let mut replayed = 0;
+    let (options, mut replayed) = (&ended.options, 0);
     for life in &recordings {
         let again = named::replay_named(&options.protocol, options.n, &options.settings, life);
         let again = again.map_err(|why| RunError::Recording(format!("{}: {why}", life.header.peer)))?;
         replayed += again.inputs;
     }
-    let merged = judge::merge(&recordings, outside);
+    let merged = judge::merge(&recordings, &ended.outside);
     let messages = merged.counts();
     let elects = options.elects();
     Ok(Report {
@@ -242,7 +242,8 @@ fn report(
         leader: company::leader(&stands).filter(|_| elects),
         inside: (!elects).then(|| judge::inside(&merged)),
         leaders: elects.then(|| judge::leaders(&merged)),
-        waits: judge::waits(&stands, &merged, &recordings),
+        waits: judge::waits(&stands, &merged, &recordings)
+            .and_then(|seen| Ok(seen + ended.explained.clone()?)),
         quiet,
         stands,
         replayed,

@@ -2,12 +2,15 @@
 
 use crate::soon;
 use quorate::driver::child;
-use quorate::driver::named::Settings;
+use quorate::driver::judge;
+use quorate::driver::named::{self, Settings, Stand};
 use quorate::driver::processes::{Options, Report, plan, run};
 use quorate::driver::record::{Recording, replay};
 use quorate::driver::{self, Driver, Portable};
-use quorate_core::mutex::{Call, Central, Event, Mutex, RicartAgrawala, Standing};
-use quorate_core::protocol::{Cause, Goal, Members, ProcessId};
+use quorate_core::mutex::{
+    Call, Central, Event, IdleToken, Maekawa, MaekawaForm, Mutex, RicartAgrawala, Standing, TokenRing,
+};
+use quorate_core::protocol::{Cause, Goal, Members, Peer, ProcessId};
 use quorate_core::trace::{Loss, What};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -153,6 +156,50 @@ trait Look: Mutex {
 
 impl<P: Mutex> Look for P {}
 
+/// Asks everybody until nothing is under way and nobody has moved between two rounds.
+async fn at_rest<P: Portable + Mutex>(group: &Group<P>) -> BTreeMap<Peer, Stand> {
+    let mut before = None;
+    loop {
+        let (mut stands, mut progress) = (BTreeMap::new(), Vec::new());
+        for driver in &group.drivers {
+            let look = |machine: &P, progress: &driver::Progress| (named::mutex(machine), progress.clone());
+            let (stand, now) = soon(driver.look(look)).await.unwrap();
+            stands.insert(driver.peer(), stand);
+            progress.push(now);
+        }
+        let sent: u64 = progress.iter().map(|now| now.sent).sum();
+        let received: u64 = progress.iter().map(|now| now.received).sum();
+        if sent == received && before.as_ref() == Some(&progress) {
+            return stands;
+        }
+        before = Some(progress);
+    }
+}
+
+/// One is inside and three wait: what they say is missing is held back by those that they name.
+async fn true_waits<P: Portable + Mutex>(maker: impl Fn(ProcessId) -> P) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut group = Group::start(4, directory.path(), "trace", maker).await;
+    group.drivers[1].call(Call::Enter).await.unwrap();
+    entered(&mut group.drivers[1]).await;
+    for waiting in [0, 2, 3] {
+        group.drivers[waiting].call(Call::Enter).await.unwrap();
+    }
+    let stands = soon(at_rest(&group)).await;
+    let standing = |word: &str| stands.values().filter(|stand| stand.standing == word).count();
+    assert_eq!((standing("inside"), standing("waiting")), (1, 3));
+    let seen = judge::waits(&stands, &judge::Merged::default(), &[]).unwrap();
+    assert!(seen >= 3, "{stands:?}");
+}
+
+#[tokio::test]
+async fn what_waits_say_at_rest_is_true() {
+    true_waits(ricart_agrawala(4)).await;
+    true_waits(|me| Central::new(me, ProcessId(1), None, true)).await;
+    true_waits(|me| Maekawa::new(me, Members::first(4), MaekawaForm::DeadlockFree, true, None)).await;
+    true_waits(|me| TokenRing::new(me, Members::first(4), IdleToken::Park, None)).await;
+}
+
 #[tokio::test]
 async fn a_grant_leaves_when_it_is_on_the_disk_and_a_restart_remembers_it() {
     let n = 2;
@@ -252,10 +299,11 @@ async fn rounds(protocol: &str, n: usize, settings: Settings) {
         let faults: Vec<_> = options.faults.iter().map(ToString::to_string).collect();
         let report = lab(directory.path(), options).await;
         println!(
-            "{protocol}, seed {seed}: {} messages, {} lives, {} inputs run again, {:?} {:?}",
+            "{protocol}, seed {seed}: {} messages, {} lives, {} inputs run again, {:?} waits, {:?} {:?}",
             report.total,
             report.recordings.len(),
             report.replayed,
+            report.waits,
             report.inside,
             report.leaders
         );

@@ -4,6 +4,7 @@ use super::{Fault, Options, RunError};
 use crate::clock::Clock;
 use crate::driver::Progress;
 use crate::driver::child::{Job, Order, Said};
+use crate::driver::judge;
 use crate::driver::named::Stand;
 use crate::driver::proxy::Proxy;
 use quorate_core::protocol::{Peer, ProcessId};
@@ -69,6 +70,8 @@ pub(super) struct Company<'a> {
     addresses: BTreeMap<ProcessId, SocketAddr>,
     work: BTreeMap<ProcessId, Work>,
     outside: Vec<Step>,
+    /// How many waits were heard while things went wrong; or who waited and did not say why.
+    explained: Result<u64, String>,
     waves: u64,
     deadline: Instant,
 }
@@ -98,6 +101,7 @@ impl<'a> Company<'a> {
             addresses: BTreeMap::new(),
             work,
             outside: Vec::new(),
+            explained: Ok(0),
             waves: 0,
             deadline,
             options,
@@ -335,6 +339,8 @@ impl<'a> Company<'a> {
     pub(super) async fn suffer(&mut self) -> Result<(), RunError> {
         for fault in self.options.faults.clone() {
             self.fault(fault).await?;
+            self.ask().await?;
+            self.explain();
         }
         for (link, proxy) in &self.proxies {
             proxy.delay(Duration::ZERO);
@@ -349,6 +355,20 @@ impl<'a> Company<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whoever waits now says why.
+    fn explain(&mut self) {
+        let Ok(heard) = &mut self.explained else { return };
+        for (peer, stand) in
+            self.lives.values().filter_map(|life| Some((life.peer?, &life.stand.as_ref()?.1)))
+        {
+            *heard += stand.waits.len() as u64;
+            if let Err(why) = judge::explained(peer.process, stand) {
+                self.explained = Err(why);
+                return;
+            }
+        }
     }
 
     async fn fault(&mut self, fault: Fault) -> Result<(), RunError> {
@@ -488,7 +508,7 @@ impl<'a> Company<'a> {
     }
 
     /// Ends all processes, each after what it has begun.
-    pub(super) async fn end(mut self) -> Result<(Options, Vec<Step>), RunError> {
+    pub(super) async fn end(mut self) -> Result<Ended, RunError> {
         let running: Vec<_> = self.lives.keys().copied().collect();
         // All are told before the first has ended, or the others would begin to suspect it.
         for process in &running {
@@ -506,8 +526,17 @@ impl<'a> Company<'a> {
                 return Err(self.ended(process));
             }
         }
-        Ok((self.options, self.outside))
+        Ok(Ended { options: self.options, outside: self.outside, explained: self.explained })
     }
+}
+
+/// What is left of a run.
+pub(super) struct Ended {
+    pub(super) options: Options,
+    /// What was done to the processes.
+    pub(super) outside: Vec<Step>,
+    /// How many waits were heard meanwhile, or who waited and did not say why.
+    pub(super) explained: Result<u64, String>,
 }
 
 /// What one life says, line by line.
