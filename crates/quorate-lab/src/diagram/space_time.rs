@@ -1,13 +1,18 @@
 //! The space-time diagram: one line a process, time runs down, and each message is an arrow that slants by
 //! the time it took.
 
+mod key;
+mod words;
+
 use super::layout::{Area, Flightpath, Heights, Labels, Spot, flightpaths, is_lost_at_once, wrapped};
 use super::svg::{Anchor, COLOURS, Canvas, Layer, Point, at, text_width};
 use crate::story::scene::{End, Mail, Scene, Sort, Stretch};
-use crate::story::{Clock, Story, is_input, loss_words};
+use crate::story::{Clock, Story, loss_words};
+use key::Key;
 use quorate_core::protocol::{ProcessId, Request};
 use quorate_core::trace::{Loss, What};
 use std::collections::{BTreeMap, BTreeSet};
+use words::{facts, said};
 
 /// Pixels at the left of the first column, for times; between columns; at the right, for words.
 const GUTTER: f64 = 152.0;
@@ -75,23 +80,6 @@ struct Plan<'a> {
     labels: Labels,
     wanted: Vec<Wanted>,
     keys: BTreeSet<Key>,
-}
-
-/// What the key explains, if it occurs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Message,
-    Double,
-    Lost,
-    UnderWay,
-    Inside,
-    Leads,
-    Waits,
-    Paused,
-    Down,
-    Parting,
-    Timer,
-    Disk,
 }
 
 impl<'a> Plan<'a> {
@@ -489,139 +477,6 @@ impl<'a> Plan<'a> {
             }
         }
     }
-
-    fn legend(mut self) -> String {
-        let mut y = self.bottom() + 16.0;
-        for (process, x) in &self.columns {
-            self.canvas.text(at(*x, y), Anchor::Middle, "name", &process.to_string());
-        }
-        y = self.listed(y + 30.0);
-        y = self.key(y + 4.0);
-        let mut notes =
-            vec!["Colours: whose request. Long silences are shortened; the times are at the left."];
-        if self.labels.unplaced > 0 {
-            notes.push("Some arrows are too close for a label: point at them.");
-        }
-        for note in notes {
-            self.canvas.text(at(24.0, y), Anchor::Start, "small faint", note);
-            y += LINE;
-        }
-        let description = description(self.scene);
-        self.canvas.finish(at(self.width, y + 8.0), &self.scene.story.title, &description)
-    }
-
-    /// The labels that had room for a number only.
-    fn listed(&mut self, mut y: f64) -> f64 {
-        let listed = std::mem::take(&mut self.labels.listed);
-        let mut x = 24.0;
-        for (at_list, words) in listed.iter().enumerate() {
-            let words = format!("{}  {words}", at_list + 1);
-            let width = text_width(&words) + 22.0;
-            if x + width > self.width - 20.0 && x > 24.0 {
-                (x, y) = (24.0, y + LINE);
-            }
-            self.canvas.text(at(x, y), Anchor::Start, "", &words);
-            x += width;
-        }
-        if listed.is_empty() { y } else { y + LINE }
-    }
-
-    fn key(&mut self, mut y: f64) -> f64 {
-        let mut x = 24.0;
-        for key in self.keys.clone() {
-            let words = key_words(key);
-            let width = text_width(words) + 50.0;
-            if x + width > self.width - 20.0 {
-                (x, y) = (24.0, y + LINE);
-            }
-            self.key_sign(key, at(x, y - 4.0));
-            self.canvas.text(at(x + 30.0, y), Anchor::Start, "faint", words);
-            x += width;
-        }
-        y + LINE
-    }
-
-    fn key_sign(&mut self, key: Key, place: Point) {
-        let (left, right) = (place, at(place.x + 24.0, place.y));
-        let bar = (at(place.x, place.y - 4.0), at(24.0, 8.0));
-        match key {
-            Key::Message => {
-                self.canvas.line(Layer::Arrow, left, right, "arrow ink", "");
-                self.canvas.head(left, right, "full");
-            }
-            Key::Double => {
-                self.canvas.line(Layer::Arrow, left, right, "arrow ink double", "");
-                self.canvas.head(left, right, "full");
-            }
-            Key::Lost => {
-                self.canvas.line(Layer::Arrow, left, at(right.x - 4.0, right.y), "arrow ink", "");
-                self.canvas.cross(at(right.x - 4.0, right.y), 4.0, "alarm cross", "");
-            }
-            Key::UnderWay => self.canvas.line(Layer::Arrow, left, right, "arrow ink under", ""),
-            Key::Inside => self.canvas.rect(Layer::Bar, bar.0, bar.1, "f7", ""),
-            Key::Leads => self.canvas.rect(Layer::Bar, bar.0, bar.1, "open s7 cross", ""),
-            Key::Waits => self.canvas.line(Layer::Bar, left, right, "wait s7", ""),
-            Key::Paused => self.canvas.rect(Layer::Bar, bar.0, bar.1, "hatched", ""),
-            Key::Down => self.canvas.line(Layer::Line, left, right, "ink life down", ""),
-            Key::Parting => self.canvas.rect(Layer::Shade, bar.0, bar.1, "shade", ""),
-            Key::Timer => {
-                let middle = at(place.x + 5.0, place.y);
-                self.canvas.line(Layer::Mark, middle, at(middle.x + 14.0, place.y), "ink cross", "");
-            }
-            Key::Disk => {
-                let corner = at(place.x + 4.0, place.y - 3.0);
-                self.canvas.rect(Layer::Mark, corner, at(6.0, 6.0), "open ink", "");
-                self.canvas.rect(Layer::Mark, at(corner.x + 10.0, corner.y), at(6.0, 6.0), "full", "");
-            }
-        }
-    }
-}
-
-fn key_words(key: Key) -> &'static str {
-    match key {
-        Key::Message => "message",
-        Key::Double => "doubled",
-        Key::Lost => "lost",
-        Key::UnderWay => "still under way",
-        Key::Inside => "inside",
-        Key::Leads => "leads",
-        Key::Waits => "waits to enter",
-        Key::Paused => "paused",
-        Key::Down => "down",
-        Key::Parting => "links cut",
-        Key::Timer => "timer",
-        Key::Disk => "record: to the disk, durable",
-    }
-}
-
-/// The words beside a process's line at one step, none for what its sign says well enough.
-fn said(scene: &Scene<'_>, at_step: usize) -> Option<String> {
-    let step = scene.steps[at_step];
-    let words = || scene.story.words(step).to_owned();
-    match step.what {
-        What::Started { record: true } if step.at_peer.incarnation.0 > 1 => {
-            Some(format!("{} starts with its record", step.at_peer))
-        }
-        What::Started { record: false } if step.at_peer.incarnation.0 > 1 => {
-            Some(format!("{} starts anew", step.at_peer))
-        }
-        What::Crashed => Some("crash".to_owned()),
-        What::Paused => Some("pause".to_owned()),
-        What::Resumed => Some("goes on".to_owned()),
-        What::ClockRate(ppm) => Some(format!("clock runs at {ppm:+} ppm")),
-        What::ClockJumped(us) => Some(format!("clock jumps by {}", Clock(us))),
-        What::Called { .. } | What::TimerFired { .. } | What::Ignored { .. } => Some(words()),
-        What::Emitted { kind } => match scene.story.names.event(kind) {
-            "requested" | "left" | "started" => None,
-            _ => Some(words()),
-        },
-        What::Suspected(of) => Some(format!("suspects {of}")),
-        What::Trusted(of, life) => {
-            Some(format!("trusts {}", quorate_core::protocol::Peer { process: of, incarnation: life }))
-        }
-        What::View(count) => Some(format!("view of {count}")),
-        _ => None,
-    }
 }
 
 /// Places beside a point: right, left, and a little above and below.
@@ -661,49 +516,4 @@ fn along(path: &Flightpath, gap: f64) -> Vec<Point> {
 fn colour(about: Option<Request>, process: ProcessId) -> usize {
     let process = about.map_or(process, |about| about.by.process);
     process.0.saturating_sub(1) as usize % COLOURS
-}
-
-fn facts(scene: &Scene<'_>) -> String {
-    let story = scene.story;
-    let mut facts = vec![format!("{} processes", story.processes.len())];
-    let (count, lost) = (scene.messages.len(), scene.lost());
-    facts.push(match lost {
-        0 => format!("{count} messages"),
-        lost => format!("{count} messages, {lost} of them lost"),
-    });
-    facts.push(format!("{} steps", scene.steps.len()));
-    facts.push(format!("ends at {}", Clock(scene.end_us())));
-    if let Some(seed) = story.seed {
-        facts.push(format!("seed {seed}"));
-    }
-    facts.join("; ")
-}
-
-/// The run in sentences, for those who cannot see it: at most the first so many.
-const SENTENCES_MAX: usize = 40;
-
-fn description(scene: &Scene<'_>) -> String {
-    let is_told = |at: &usize| {
-        let what = &scene.steps[*at].what;
-        let is_said = said(scene, *at).is_some() && (is_input(what) || matches!(what, What::Emitted { .. }));
-        is_said || *what == What::Violated
-    };
-    let told: Vec<_> = (0..scene.steps.len()).filter(is_told).collect();
-    let sentence = |at: &usize| {
-        if scene.steps[*at].what == What::Violated {
-            return format!(
-                "Violated at {}: {}.",
-                Clock(scene.time_us(*at)),
-                scene.story.words(scene.steps[*at])
-            );
-        }
-        let words = said(scene, *at).unwrap_or_default();
-        format!("{} at {}: {words}.", scene.steps[*at].at_peer, Clock(scene.time_us(*at)))
-    };
-    let mut sentences = vec![scene.story.caption.clone(), format!("{}.", facts(scene))];
-    sentences.extend(told.iter().take(SENTENCES_MAX).map(sentence));
-    if told.len() > SENTENCES_MAX {
-        sentences.push(format!("{} more.", told.len() - SENTENCES_MAX));
-    }
-    sentences.join(" ")
 }

@@ -173,10 +173,13 @@ fn no_hole(counts: &mut BTreeMap<String, u64>, line: &Line) -> Result<(), String
     Ok(())
 }
 
+/// The lines of one process that are left, each with its place in the file.
+type Queue = VecDeque<(usize, (Step, String))>;
+
 /// Keeps each process's order, puts every receipt after its send, and else goes by time.
 fn by_cause(read: Vec<(Step, String)>) -> Result<Vec<(Step, String)>, ReadError> {
     let mut missing: BTreeSet<MessageNo> = read.iter().filter_map(|(step, _)| gives(&step.what)).collect();
-    let mut queues: BTreeMap<ProcessId, VecDeque<(usize, (Step, String))>> = BTreeMap::new();
+    let mut queues: BTreeMap<ProcessId, Queue> = BTreeMap::new();
     let count = read.len();
     for (at, (step, words)) in read.into_iter().enumerate() {
         queues.entry(step.at_peer.process).or_default().push_back((at, (step, words)));
