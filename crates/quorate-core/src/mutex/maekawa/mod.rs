@@ -21,8 +21,8 @@
 //!
 //! **Cost.** 3 (K-1) messages an entry if nobody else asks, where K is the size of the set, oneself in it. In
 //! a crowd a waiter costs a FAILED, and a vote that moves an INQUIRE, a YIELD and a second LOCKED: all of
-//! N = 4, 9, 16, 25 asking without a pause took 7.8, 15.8, 23.8, 31.8 an entry, about 4 (K-1). 2 message times
-//! before an idle entry; 2 from one to the next, as the voter stands between.
+//! N = 4, 9, 16, 25 asking without a pause took 7.8, 15.8, 23.8, 31.8 an entry, about 4 (K-1). 2 message
+//! times before an idle entry; 2 from one to the next, as the voter stands between.
 //!
 //! **Safety.** Two sets share a voter, and a vote is with one request: the voter gives vote `n + 1` away only
 //! after the YIELD of vote `n`, which ends it for its holder, or the RELEASE of the request. Votes are
