@@ -55,8 +55,10 @@ scenarios! {
     "mutex/ricart_agrawala_three",
     "mutex/token_ring_false_suspicion",
     "mutex/token_ring_lost",
+    "mutex/token_ring_older_generation",
     "mutex/token_ring_parked",
     "mutex/token_ring_round",
+    "mutex/token_ring_same_generation",
     "mutex/token_ring_slow_holder",
     "mutex/token_ring_two_tokens",
 }

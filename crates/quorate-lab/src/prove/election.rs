@@ -64,7 +64,6 @@ pub(super) const TERM: Subject = Subject {
             "old-log-vote",
             "older-term-followed",
             "half-is-enough",
-            "lease-from-answer",
             "promise-forgotten",
         ]
     },
@@ -270,7 +269,7 @@ fn in_worlds_only(flaw: Flaw) -> String {
 fn term(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let planted = flaw(asked.flaw.as_deref(), &TERM)?;
     let (suited, timers) = match planted {
-        Some(flaw @ (Flaw::HalfIsEnough | Flaw::LeaseFromAnswer | Flaw::PromiseForgotten)) => {
+        Some(flaw @ (Flaw::HalfIsEnough | Flaw::PromiseForgotten)) => {
             return Err(in_worlds_only(flaw));
         }
         Some(Flaw::VoteNotDurable) => (Faults { crashes: 1, restarts: 1, ..NONE }, 2),
@@ -405,8 +404,9 @@ fn agreeing<P: Elects>(
 }
 
 fn term_maker(n: usize, lease: Option<Span>, pre_vote: bool, planted: Option<Flaw>) -> Maker<TermElection> {
-    let options =
-        TermOptions { election: Within::millis(150, 300), heartbeat: Span::from_millis(40), pre_vote, lease };
+    // Hardly more than the lease: if a lease lasts too long, another is elected before it ends.
+    let election = if lease.is_some() { Within::millis(145, 170) } else { Within::millis(150, 300) };
+    let options = TermOptions { election, heartbeat: Span::from_millis(40), pre_vote, lease };
     Arc::new(move |me| {
         TermElection::new(me, Members::first(n), options, LogPosition::default()).with_flaw(planted)
     })
@@ -439,9 +439,10 @@ fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
                 },
             )
         }
-        Some(Flaw::LeaseFromAnswer | Flaw::PromiseForgotten) => {
+        Some(Flaw::PromiseForgotten) => {
             let three = Worlds { n: Some(3), ..asked.clone() };
-            let nodes = |n| format!("nodes {n} protocol=term prevote=yes lease=140ms{words}");
+            let nodes =
+                |n| format!("nodes {n} protocol=term election=145ms..170ms prevote=yes lease=140ms{words}");
             fuzzed(&three, nothing, nodes, |n| leased(n, planted))
         }
         Some(other) => {

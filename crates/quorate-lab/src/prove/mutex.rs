@@ -63,7 +63,7 @@ pub(super) const TOKEN_RING: Subject = Subject {
     needs: "disks that keep the generation; one inside only while nobody is wrongly believed dead",
     search: |asked, watch| token_ring(asked).map(|proof| proof.run(watch)),
     fuzz: token_ring_worlds,
-    flaws: || vec!["token-taken-back", "no-majority", "older-generation", "same-generation"],
+    flaws: || vec!["token-taken-back", "no-majority"],
 };
 
 fn flaw(asked: Option<&str>, subject: &Subject) -> Result<Option<Flaw>, String> {
@@ -339,8 +339,7 @@ fn token_ring(asked: &Search) -> Result<Proof<TokenRing>, String> {
     let suited = match planted {
         Some(Flaw::TokenTakenBack) => Faults { suspicions: 1, ..NONE },
         Some(Flaw::NoMajority) => Faults { timers: 1, ..NONE },
-        Some(flaw) => return Err(in_worlds_only(flaw, "token-ring")),
-        None => NONE,
+        _ => NONE,
     };
     let mut faults = faults_or(asked, suited);
     // A lost token is found missing by a timer.
@@ -504,29 +503,21 @@ fn all_of_a_world(world: &World<TokenRing>) -> Result<(), String> {
 }
 
 fn token_ring_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
-    let planted = flaw(asked.flaw.as_deref(), &TOKEN_RING)?;
-    if let Some(flaw @ (Flaw::TokenTakenBack | Flaw::NoMajority)) = planted {
-        return Err(in_searches_only(flaw, "token-ring"));
+    if let Some(planted) = flaw(asked.flaw.as_deref(), &TOKEN_RING)? {
+        return Err(in_searches_only(planted, "token-ring"));
     }
     let repair = Some(Repair { silence: Within::millis(90, 90), retry: Some(Within::millis(30, 30)) });
     let odds = Odds { faults_max: 6, crash: 400, pause: 100, cut: 150, isolate: 100, ..Odds::default() };
-    let nodes =
-        move |n| format!("nodes {n} protocol=token-ring idle=park silence=90ms retry=30ms{}", words(planted));
-    // The fewer take part, the more often a restart matters.
-    let n = asked.n.or(planted.map(|_| 4));
-    let asked = Worlds { n, ..asked.clone() };
-    Ok(counting(planted, || {
-        fuzzed(&asked, one_token_and_one_inside, nodes, |n| {
-            let members = Members::first(n);
-            let maker =
-                move |me| TokenRing::new(me, members.clone(), IdleToken::Park, repair).with_flaw(planted);
-            Fuzzer {
-                faults_us: 200_000,
-                // In the order of what happened: a suspicion after the trust would be a false one.
-                detector: Some(Delay::Fixed(5_000)),
-                check: all_of_a_world,
-                ..fuzzer(Arc::new(maker), n, odds)
-            }
-        })
+    let nodes = |n| format!("nodes {n} protocol=token-ring idle=park silence=90ms retry=30ms");
+    Ok(fuzzed(asked, one_token_and_one_inside, nodes, |n| {
+        let members = Members::first(n);
+        let maker = move |me| TokenRing::new(me, members.clone(), IdleToken::Park, repair);
+        Fuzzer {
+            faults_us: 200_000,
+            // In the order of what happened: a suspicion after the trust would be a false one.
+            detector: Some(Delay::Fixed(5_000)),
+            check: all_of_a_world,
+            ..fuzzer(Arc::new(maker), n, odds)
+        }
     }))
 }
