@@ -44,9 +44,9 @@
 //! | [`processes`] | protocols by name in child processes, with faults |
 //! | [`judge`] | one recording of all, and what must hold of it |
 
+pub mod child;
 mod detector;
 mod disk;
-pub mod child;
 pub mod judge;
 mod life;
 pub mod named;
@@ -118,7 +118,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: rand::random(), beat: Duration::from_millis(50), detection: None, disk: None, trace: None }
+        let beat = Duration::from_millis(50);
+        Self { seed: rand::random(), beat, detection: None, disk: None, trace: None }
     }
 }
 

@@ -1,7 +1,8 @@
 //! One process of a run, from the inside: a named protocol that is told what to do over a connection.
 //!
-//! **Rule.** It binds a port, says which, is told everybody's, and begins; from then on it tells each event and
-//! how far it has come. It ends when its connection to whoever started it ends, so that none is left behind.
+//! **Rule.** It binds a port, says which, is told everybody's, and begins; from then on it tells each event
+//! and how far it has come. It ends when its connection to whoever started it ends, so that none is left
+//! behind.
 //!
 //! Both sides send lines of JSON: [`Order`] to the child, [`Said`] from it.
 

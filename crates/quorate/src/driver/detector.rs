@@ -3,8 +3,9 @@
 //! **Rule.** A process is suspected when nothing was heard of it for `silence`, or when its connection has
 //! ended and no other came for `closed`; it is trusted again when it is heard, and in a new life at once.
 //!
-//! **When it fails.** Silence is no proof: a slow process or link is suspected, too. A process that was itself
-//! away (stopped, or starved of the CPU) heard nobody meanwhile: it starts to listen anew before it judges.
+//! **When it fails.** Silence is no proof: a slow process or link is suspected, too. A process that was
+//! itself away (stopped, or starved of the CPU) heard nobody meanwhile: it starts to listen anew before it
+//! judges.
 
 use quorate_core::protocol::{Peer, ProcessId};
 use quorate_core::time::Mono;

@@ -4,10 +4,11 @@
 //! numbers 1, 2, 3 of their process, and messages one row of numbers. A message that nobody received, and of
 //! which nobody knows, was lost on its link.
 //!
-//! **Needs.** Processes of one machine: they share a clock. Elsewhere order is true between cause and effect only.
+//! **Needs.** Processes of one machine: they share a clock. Elsewhere order is true between cause and effect
+//! only.
 //!
-//! **What must hold.** [`inside`]: nobody enters while another is inside; where the right to be inside can end
-//! while its holder sleeps, the resource refuses the older one (RULES R44). [`leaders`]: one in a term.
+//! **What must hold.** [`inside`]: nobody enters while another is inside; where the right to be inside can
+//! end while its holder sleeps, the resource refuses the older one (RULES R44). [`leaders`]: one in a term.
 //! [`waits`]: who waits says why, and what it says is true.
 
 use super::named::Stand;
@@ -193,7 +194,8 @@ fn in_order(streams: Vec<Vec<Line>>, fates: &Fates) -> Vec<Line> {
 }
 
 impl Merged {
-    /// How many messages of each sort were sent, in the order of their names; those that were not are left out.
+    /// How many messages of each sort were sent, in the order of their names; those that were not are left
+    /// out.
     pub fn counts(&self) -> Vec<(String, u64)> {
         let mut counts = vec![0; self.messages.len()];
         for line in &self.lines {
@@ -229,62 +231,80 @@ impl Merged {
 pub struct Inside {
     /// How many requests entered.
     pub entries: u64,
-    /// How often one entered while another, whose right had ended in its sleep, had not noticed.
+    /// How often one entered while another was inside, of which one was late: its fence is the smaller.
     pub overlaps: u64,
     /// How often the resource would have refused an older one.
     pub refused: u64,
 }
 
-struct Holder {
-    request: Option<Request>,
-    fence: Option<u64>,
-    /// It was stopped, or suspected by another, since it entered.
-    away: bool,
+/// Who may have lost its right without noticing.
+#[derive(Default)]
+struct Away {
+    paused: BTreeSet<ProcessId>,
+    suspicions: BTreeSet<(Peer, ProcessId)>,
+    /// Who was stopped or suspected since it left for the last time.
+    since: BTreeSet<ProcessId>,
 }
 
-/// Nobody enters while another is inside. One that was stopped or suspected meanwhile may believe that it still
-/// is; then the newer has the greater fence, so that a guard refuses the older.
+impl Away {
+    fn note(&mut self, at: Peer, what: What) {
+        match what {
+            What::Paused => drop(self.paused.insert(at.process)),
+            What::Resumed => drop(self.paused.remove(&at.process)),
+            What::Suspected(of) => drop(self.suspicions.insert((at, of))),
+            What::Trusted(of, _) => drop(self.suspicions.remove(&(at, of))),
+            What::Crashed => {
+                self.suspicions.retain(|(by, _)| *by != at);
+                self.left(at.process);
+            }
+            _ => return,
+        }
+        self.since.extend(&self.paused);
+        self.since.extend(self.suspicions.iter().map(|(_, of)| *of));
+    }
+
+    /// A process is not inside any more, and knows it.
+    fn left(&mut self, process: ProcessId) {
+        let suspected = self.suspicions.iter().any(|(_, of)| *of == process);
+        if !suspected && !self.paused.contains(&process) {
+            self.since.remove(&process);
+        }
+    }
+}
+
+/// Nobody enters while another is inside. One that was stopped or suspected may believe that it is, and be late
+/// to leave or to enter; then it has the smaller fence, so that a guard that has seen the greater refuses it.
 ///
 /// # Errors
 /// Says who was inside with whom.
 pub fn inside(merged: &Merged) -> Result<Inside, String> {
-    let (mut seen, mut holders, mut floor) = (Inside::default(), BTreeMap::<Peer, Holder>::new(), None);
-    let mut paused = BTreeSet::new();
+    let (mut seen, mut away, mut floor) = (Inside::default(), Away::default(), None);
+    let mut holders = BTreeMap::<Peer, Option<u64>>::new();
     for line in &merged.lines {
         let at = line.step.at_peer;
+        away.note(at, line.step.what);
         match (line.step.what, merged.event(line)) {
             (What::Crashed, _) => drop(holders.remove(&at)),
-            (What::Paused, _) => {
-                paused.insert(at.process);
-                holders
-                    .iter_mut()
-                    .filter(|(peer, _)| **peer == at)
-                    .for_each(|(_, holder)| holder.away = true);
+            (_, Some("left" | "lost")) => {
+                holders.remove(&at);
+                away.left(at.process);
             }
-            (What::Resumed, _) => drop(paused.remove(&at.process)),
-            (What::Suspected(of), _) => {
-                let suspect = holders.iter_mut().filter(|(peer, _)| peer.process == of);
-                suspect.for_each(|(_, holder)| holder.away = true);
-            }
-            (_, Some("left" | "lost")) => drop(holders.remove(&at)),
             (_, Some("entered")) => {
                 let fence = fence(&line.words);
-                seen.entries += 1;
-                for (other, holder) in &holders {
-                    let older = holder.fence.is_some() && holder.fence < fence;
-                    if !(holder.away && older) {
-                        let request = holder.request.map_or(String::new(), |request| format!(" ({request})"));
-                        return Err(format!("{} while {other} is inside{request}", line.words));
+                for (other, known) in &holders {
+                    let late = if fence > *known { other.process } else { at.process };
+                    if known.is_none() || fence.is_none() || !away.since.contains(&late) {
+                        return Err(format!("{} while {other} is inside", line.words));
                     }
                     seen.overlaps += 1;
                 }
                 if fence.is_some() && fence == floor {
                     return Err(format!("{}: the fence was given before", line.words));
                 }
+                seen.entries += 1;
                 seen.refused += u64::from(fence < floor);
                 floor = floor.max(fence);
-                let away = paused.contains(&at.process);
-                holders.insert(at, Holder { request: line.step.about, fence, away });
+                holders.insert(at, fence);
             }
             _ => {}
         }
@@ -410,6 +430,10 @@ mod tests {
         let seen = inside(&merged(vec![entered(1, 1), paused(), entered(2, 2)]));
         assert_eq!(seen, Ok(Inside { entries: 2, overlaps: 1, refused: 0 }));
         assert!(inside(&merged(vec![entered(1, 2), paused(), entered(2, 1)])).is_err());
+        let (woken, suspects) = (line(1, What::Resumed, ""), line(3, What::Suspected(ProcessId(1)), ""));
+        let late = vec![paused(), entered(2, 2), woken, entered(1, 1)];
+        assert_eq!(inside(&merged(late)), Ok(Inside { entries: 2, overlaps: 1, refused: 1 }));
+        assert!(inside(&merged(vec![suspects, entered(1, 1), entered(2, 2)])).is_ok());
         assert!(inside(&merged(vec![entered(1, 1), line(1, What::Crashed, ""), entered(2, 2)])).is_ok());
         assert!(inside(&merged(vec![entered(1, 1), line(1, What::Crashed, ""), entered(2, 1)])).is_err());
     }

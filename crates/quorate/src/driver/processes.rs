@@ -1,4 +1,5 @@
-//! A whole run on real processes: it starts them, lets them work, breaks things, and reads what they wrote down.
+//! A whole run on real processes: it starts them, lets them work, breaks things, and reads what they wrote
+//! down.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), quorate::driver::processes::RunError> {
@@ -19,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! **Rule.** A step follows when the one before has happened: everybody is connected, whoever is to be dead is
-//! dead and suspected, everybody has done its work; and at the end nothing is under way any more.
+//! **Rule.** A step follows when the one before has happened: everybody is connected, whoever is to be dead
+//! is dead and suspected, everybody has done its work; and at the end nothing is under way any more.
 //!
 //! **Needs.** A Unix system, for signals; they go to the processes that were started here, and to no others.
 
@@ -143,8 +144,8 @@ pub struct Report {
     pub inside: Option<Result<Inside, String>>,
     /// How often one was elected, or who led in one term with whom; nothing for mutual exclusion.
     pub leaders: Option<Result<u64, String>>,
-    /// How many waits were heard, or which is not true. While things go wrong whoever waits has to say why; at
-    /// the end what it says is compared with what the others say.
+    /// How many waits were heard, or which is not true. While things go wrong whoever waits has to say why;
+    /// at the end what it says is compared with what the others say.
     pub waits: Result<u64, String>,
     /// Nothing was under way at the end, and no timer ran.
     pub quiet: bool,
@@ -174,7 +175,8 @@ impl Report {
     }
 }
 
-/// Runs it. `command` makes the command of a child process, which has to call [`super::child::run`] with this text.
+/// Runs it. `command` makes the command of a child process, which has to call [`super::child::run`] with this
+/// text.
 ///
 /// # Errors
 /// [`RunError`] says why there is nothing to report.
@@ -187,7 +189,7 @@ pub async fn run(options: Options, command: impl Fn(&str) -> Command) -> Result<
     company.suffer().await?;
     company.finish().await?;
     let quiet = company.quiet().await?;
-    let stands = company.look().await?;
+    let stands = company.stood();
     let ended = company.end().await?;
     let recordings = read(&ended.options)?;
     report(&ended, recordings, stands, quiet)

@@ -176,8 +176,8 @@ pub(super) fn digest<P: Protocol>(before: u64, machine: &P, effects: &[Effect<P>
     digest.finish()
 }
 
-/// Writes a life down. Lines are kept together until [`Recorder::write`] hands them to the system at once: what
-/// it has then survives the death of the process, though not of the machine.
+/// Writes a life down. Lines are kept together until [`Recorder::write`] hands them to the system at once:
+/// what it has then survives the death of the process, though not of the machine.
 pub(super) struct Recorder {
     sink: Box<dyn Write + Send>,
     lines: Vec<u8>,

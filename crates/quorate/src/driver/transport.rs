@@ -8,11 +8,12 @@
 //! |---|---|---|
 //! | Hello | process, life, to | first, by the one that connects |
 //! | Welcome | life, nonce | the answer: the life that listens, and a number drawn for this connection |
-//! | Prove | nonce | the number again: a Hello that was long under way, of a life that is over, proves nothing |
+//! | Prove | nonce | the number again: a Hello of a life that is over proves nothing |
 //! | Mail | number, life, kind, message | a message; with a life if it concerns only that one |
 //! | Beat | | when there was nothing to say for a while |
 //!
-//! A frame is its length (4 bytes, big endian), the version of the format (1 byte), and its fields in postcard.
+//! A frame is its length (4 bytes, big endian), the version of the format (1 byte), and its fields in
+//! postcard.
 //!
 //! **When it fails.** A frame that is too long, of another version or out of turn ends its connection; a new
 //! one is made. TCP itself cannot tell a message that was received from one that was not: the traces can.
@@ -35,8 +36,8 @@ const VERSION: u8 = 1;
 /// process keep.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// How many messages wait for one process at most, while the network is slower than the protocol. Those beyond
-/// are lost, as on a link that loses.
+/// How many messages wait for one process at most, while the network is slower than the protocol. Those
+/// beyond are lost, as on a link that loses.
 const QUEUE_MAX: usize = 4_096;
 
 /// How many bytes go out in one write, about.

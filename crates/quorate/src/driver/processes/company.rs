@@ -284,10 +284,9 @@ impl<'a> Company<'a> {
         .await
     }
 
-    /// Where everybody that runs stands now.
-    pub(super) async fn look(&mut self) -> Result<BTreeMap<Peer, Stand>, RunError> {
-        self.ask().await?;
-        Ok(self.stands())
+    /// Where everybody that runs stood when it was last asked together: when the work was done.
+    pub(super) fn stood(&self) -> BTreeMap<Peer, Stand> {
+        self.stands()
     }
 
     fn stands(&self) -> BTreeMap<Peer, Stand> {
@@ -454,7 +453,8 @@ impl<'a> Company<'a> {
         self.until("that everybody has entered and left", |company| {
             company.work.values().filter(|work| work.starts).all(|work| work.done >= entries)
         })
-        .await
+        .await?;
+        self.ask().await
     }
 
     async fn agree(&mut self) -> Result<(), RunError> {
@@ -477,8 +477,8 @@ impl<'a> Company<'a> {
     }
 
     /// Waits until nothing is under way, seen by two rounds of questions between which nobody did anything
-    /// (Mattern 1987). Says false at once if messages were lost of which nobody knows, or if timers run by which
-    /// the protocol goes on for ever: then there is nothing to wait for.
+    /// (Mattern 1987). Says false at once if messages were lost of which nobody knows, or if timers run by
+    /// which the protocol goes on for ever: then there is nothing to wait for.
     pub(super) async fn quiet(&mut self) -> Result<bool, RunError> {
         if !self.options.faults.is_empty() || self.goes_on_for_ever() {
             return Ok(false);

@@ -93,8 +93,8 @@ impl FromStr for Fault {
     }
 }
 
-/// So many faults in a row, from a seed, with time between them. Fewer than half of all are killed or paused at a
-/// time, so that whatever needs a majority can go on.
+/// So many faults in a row, from a seed, with time between them. Fewer than half of all are killed or paused
+/// at a time, so that whatever needs a majority can go on.
 pub fn plan(seed: u64, n: usize, count: usize) -> Vec<Fault> {
     let mut draw = StdRng::seed_from_u64(seed);
     let all: Vec<_> = (0..n).map(ProcessId::at).collect();
