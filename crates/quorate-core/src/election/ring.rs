@@ -385,6 +385,14 @@ impl Ring {
         }
         let next = self.company.next(self.me.process) == peer.process;
         if back && (next || self.leader < Some(peer.process)) {
+            return self.hold(out);
+        }
+        self.hold_if_forgotten(out);
+    }
+
+    /// What it waited for was begun by a life that is over: nobody closes that any more.
+    fn hold_if_forgotten(&mut self, out: &mut Outbox<Self>) {
+        if self.waiting && self.missing().is_empty() {
             self.hold(out);
         }
     }
@@ -396,9 +404,10 @@ impl Ring {
         if self.leader.is_some_and(|leader| !self.company.members.contains(leader)) {
             self.lose(out);
             if !self.waiting {
-                self.hold(out);
+                return self.hold(out);
             }
         }
+        self.hold_if_forgotten(out);
         self.set_retry(out);
     }
 }

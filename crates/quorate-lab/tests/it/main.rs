@@ -3,6 +3,10 @@
 
 mod cross_checked;
 mod drawn;
+mod election;
+mod election_search;
+mod election_storm;
+mod election_worlds;
 mod explored;
 mod exported;
 mod figures;
