@@ -101,11 +101,12 @@ fn timers(timers: u8) -> Faults {
 
 #[test]
 fn bully_elects_the_greatest_that_runs() {
-    let faults = Faults { crashes: 1, ..timers(5) };
-    for quorum in [false, true] {
-        let rules = rules(bully(AtStart::Elect, quorum, None), Order::Fifo, faults, Timing::Patient);
-        holds("bully", &explorer(rules, check::true_waits, check::all_name_the_greatest));
-    }
+    let faults = Faults { crashes: 1, ..timers(6) };
+    let crash = rules(bully(AtStart::Elect, false, None), Order::Fifo, faults, Timing::Patient);
+    holds("bully", &explorer(crash, check::true_waits, check::all_name_the_greatest));
+    let mut quorum = rules(bully(AtStart::Wait, true, None), Order::Fifo, faults, Timing::Patient);
+    quorum.calls = only::<_, 1>;
+    holds("bully, quorum", &explorer(quorum, check::true_waits, check::nobody_or_the_greatest));
 }
 
 #[test]
