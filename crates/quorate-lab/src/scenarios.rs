@@ -39,6 +39,7 @@ scenarios! {
     "mutex/central_holder_stops",
     "mutex/central_lease",
     "mutex/central_lease_pause",
+    "mutex/central_lease_slept",
     "mutex/central_restart",
     "mutex/maekawa_deadlock",
     "mutex/maekawa_deadlock_free",

@@ -473,6 +473,13 @@ impl Central {
         self.grant_next(out);
     }
 
+    /// The holder was silent for a whole lease. Its request is not over: one that slept through its grant still
+    /// waits, and is granted again when it asks again. Who waits no more gives that grant back.
+    fn expired(&mut self, out: &mut Outbox<Self>) {
+        self.desk.holder = None;
+        self.grant_next(out);
+    }
+
     fn persisted(&mut self, id: PersistId, out: &mut Outbox<Self>) {
         let Some(holder) = &mut self.desk.holder else { return };
         if holder.writing.is_some_and(|writing| writing <= id) {
@@ -518,12 +525,7 @@ impl Protocol for Central {
             },
             Input::Timer(CentralTimer::Beat) => self.beat(now, out),
             Input::Timer(CentralTimer::Deadline) => self.deadline(out),
-            Input::Timer(CentralTimer::Lease) => {
-                if let Some(holder) = self.desk.holder.as_ref() {
-                    let request = holder.request;
-                    self.released(request, out);
-                }
-            }
+            Input::Timer(CentralTimer::Lease) => self.expired(out),
             Input::Persisted(id) => self.persisted(id, out),
             Input::Trust(peer) => {
                 if peer.process == self.coordinator && matches!(self.role, Role::Waiting(_)) {
