@@ -25,9 +25,9 @@
 //! It is trusted once it answers a question that was asked after the suspicion. So is the word of one that is
 //! smaller than the leader: announcements may overtake one another.
 //!
-//! **When it fails.** A false suspicion, or an answer that comes too late, makes two leaders for a while, each
-//! followed by some; if they are cut off from each other, until a detector says that they are not. A greatest
-//! process that comes and goes takes over each time: there is no bias to stay. `quorum` refuses in a
+//! **When it fails.** A false suspicion, or an answer that comes too late, makes two leaders for a while,
+//! each followed by some; if they are cut off from each other, until a detector says that they are not. A
+//! greatest process that comes and goes takes over each time: there is no bias to stay. `quorum` refuses in a
 //! partition's minority; it does not make two leaders impossible, as whoever answers may answer two that ask.
 //!
 //! **Source.** Garcia-Molina 1982, in the form of the textbooks; the second timeout (a process that answered
