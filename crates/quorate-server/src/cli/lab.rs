@@ -4,8 +4,12 @@
 //! formula beside it.
 
 mod check;
+mod child;
 mod figures;
+mod processes;
 mod scenario;
+
+pub(super) use child::{ChildArgs, run as child};
 
 use super::Global;
 use super::exit::{Failure, Outcome};
@@ -34,6 +38,8 @@ pub enum LabCommand {
     Check(check::CheckArgs),
     /// Run random worlds with faults, heal them, and want progress
     Fuzz(check::FuzzArgs),
+    /// Run it as real processes that are killed, paused and cut off, and count what they send
+    Processes(processes::ProcessesArgs),
 }
 
 /// Runs it.
@@ -46,6 +52,7 @@ pub(super) fn run(command: LabCommand, global: &Global) -> Outcome {
         LabCommand::Table(command) => figures::table(&command, global),
         LabCommand::Check(args) => check::check(&args, global),
         LabCommand::Fuzz(args) => check::fuzz(&args, global),
+        LabCommand::Processes(args) => processes::run(&args, global),
     }
 }
 

@@ -96,6 +96,9 @@ pub enum Command {
     /// Run, search, count and draw the protocols of mutual exclusion and election; needs no service
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Be one process of `lab processes`
+    #[command(name = "lab-process", hide = true)]
+    LabProcess(lab::ChildArgs),
     /// Measure how fast the service grants
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -114,6 +117,7 @@ impl Command {
             Self::Lock(args) => lock::run(args, global),
             Self::Guardian(args) => guardian::run(args),
             Self::Lab(command) => lab::run(command, global),
+            Self::LabProcess(args) => lab::child(&args),
             Self::Bench(command) => bench::run(&command, global),
         }
     }

@@ -20,6 +20,9 @@ const PIECES_MAX: usize = 64;
 /// How many bytes a piece has at most.
 const PIECE_BYTES: usize = 16 << 10;
 
+/// How long nobody is accepted after that failed.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
+
 /// A link from one process to another. Dropped, it is broken.
 #[derive(Debug)]
 pub struct Proxy {
@@ -95,7 +98,8 @@ async fn accept(listener: TcpListener, state: watch::Receiver<State>) {
     loop {
         match listener.accept().await {
             Ok((near, _)) => drop(links.spawn(carry(near, state.clone()))),
-            Err(_) => tokio::task::yield_now().await,
+            // Out of descriptors: it would only spin.
+            Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }
         while links.try_join_next().is_some() {}
     }

@@ -46,6 +46,9 @@ const WRITE_BYTES: usize = 64 << 10;
 /// How long a connection may take until it is proved.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
+/// How long nobody is accepted after that failed, so that a process without descriptors does not spin.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
+
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Frame {
     Hello { process: ProcessId, life: Incarnation, to: ProcessId },
@@ -172,7 +175,7 @@ async fn listen(me: Peer, listener: TcpListener, ear: impl Ear) {
             // Out of descriptors, or a connection that was gone already: others go on.
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                tokio::task::yield_now().await;
+                tokio::time::sleep(ACCEPT_AGAIN).await;
             }
         }
         while readers.try_join_next().is_some() {}
