@@ -1,4 +1,5 @@
 //! Elections: the figures of the literature, counted from runs.
+#![allow(clippy::disallowed_methods, reason = "the time that a search takes is told, not used")]
 
 use quorate_core::election::{
     AtStart, Bully, BullyMessage, BullyTiming, Call, ChangRoberts, ChangRobertsMessage, Elects, Ids, Ring,

@@ -1,4 +1,5 @@
 //! Elections: complete searches of three processes, and what each rule is for, by leaving it out.
+#![allow(clippy::disallowed_methods, reason = "the time that a search takes is told, not used")]
 
 use quorate_core::election::{
     AtStart, Bully, BullyTiming, Call, ChangRoberts, Elects, Flaw, Ids, LogPosition, Ring, Term,

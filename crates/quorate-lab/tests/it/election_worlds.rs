@@ -1,5 +1,6 @@
 //! Elections in random worlds of four to seven processes, which heal and must agree; and the flaws that
 //! need time, a fourth process or a cut to show.
+#![allow(clippy::disallowed_methods, reason = "the time that a search takes is told, not used")]
 
 use quorate_core::election::{
     AtStart, Bully, BullyTiming, Call, ChangRoberts, Elects, Event, Flaw, Ids, LogPosition, Ring,
@@ -199,7 +200,7 @@ fn slow_answers(flaw: Option<Flaw>) -> Result<(), String> {
     let election = Within::exactly(Span::from_millis(150));
     let maker = term(3, TermOptions { election, ..options(true, Some(Span::from_millis(140))) }, flaw);
     let mut world = World::new(1, 3, Network::calm(), maker);
-    let mut until = |world: &mut World<TermElection>, ms: u64| {
+    let until = |world: &mut World<TermElection>, ms: u64| {
         while world.run_until(ms * 1_000, 1) == 1 {
             leases_keep_others_away(world)?;
         }
@@ -236,7 +237,7 @@ fn a_lease_runs_from_the_sending_of_the_beat() {
 fn restarted_voter(flaw: Option<Flaw>) -> Result<(), String> {
     let maker = term(3, options(true, Some(Span::from_millis(140))), flaw);
     let mut world = World::new(1, 3, Network::calm(), maker);
-    let mut until = |world: &mut World<TermElection>, ms: u64| {
+    let until = |world: &mut World<TermElection>, ms: u64| {
         while world.run_until(ms * 1_000, 1) == 1 {
             leases_keep_others_away(world)?;
         }
