@@ -218,7 +218,7 @@ impl Merged {
     /// Whether a message about this request was lost.
     fn has_lost(&self, request: Request) -> bool {
         let lost = |line: &&Line| matches!(line.step.what, What::Dropped { .. });
-        let numbers: BTreeSet<_> = self.lines.iter().filter(lost).filter_map(|line| message(line)).collect();
+        let numbers: BTreeSet<_> = self.lines.iter().filter(lost).filter_map(message).collect();
         self.lines.iter().any(|line| {
             let sent = matches!(line.step.what, What::Sent { .. }) && line.step.about == Some(request);
             sent && message(line).is_some_and(|(name, _)| numbers.contains(&(name, false)))

@@ -11,6 +11,7 @@ use quorate_core::protocol::{Peer, ProcessId};
 use quorate_core::trace::{Step, What};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -63,7 +64,7 @@ pub(super) struct Company<'a> {
     options: Options,
     command: MakeCommand<'a>,
     control: TcpListener,
-    said: (mpsc::Sender<(u64, Option<Said>)>, mpsc::Receiver<(u64, Option<Said>)>),
+    said: (mpsc::Sender<Line>, mpsc::Receiver<Line>),
     lives: BTreeMap<ProcessId, Life>,
     lives_begun: u64,
     proxies: BTreeMap<(ProcessId, ProcessId), Proxy>,
@@ -197,10 +198,11 @@ impl<'a> Company<'a> {
             if other == process {
                 continue;
             }
-            if !self.proxies.contains_key(&(process, other)) {
-                self.proxies.insert((process, other), Proxy::to(address).await?);
-            }
-            known.insert(other, self.proxies[&(process, other)].address());
+            let link = match self.proxies.entry((process, other)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(Proxy::to(address).await?),
+            };
+            known.insert(other, link.address());
             if let Some(back) = self.proxies.get(&(other, process)) {
                 back.lead_to(self.addresses[&process]);
             }
@@ -539,11 +541,14 @@ pub(super) struct Ended {
     pub(super) explained: Result<u64, String>,
 }
 
+/// What a life says, by its number; nothing when it has ended.
+type Line = (u64, Option<Said>);
+
 /// What one life says, line by line.
 type Heard = tokio::io::Lines<BufReader<OwnedReadHalf>>;
 
 /// Hears what one life says, to its end.
-async fn listen(number: u64, mut said: Heard, tell: mpsc::Sender<(u64, Option<Said>)>) {
+async fn listen(number: u64, mut said: Heard, tell: mpsc::Sender<Line>) {
     while let Ok(Some(line)) = said.next_line().await {
         let Ok(said) = serde_json::from_str(&line) else { break };
         if tell.send((number, Some(said))).await.is_err() {
