@@ -64,7 +64,6 @@ pub(super) const TERM: Subject = Subject {
             "old-log-vote",
             "older-term-followed",
             "half-is-enough",
-            "promise-forgotten",
         ]
     },
 };
@@ -269,9 +268,7 @@ fn in_worlds_only(flaw: Flaw) -> String {
 fn term(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let planted = flaw(asked.flaw.as_deref(), &TERM)?;
     let (suited, timers) = match planted {
-        Some(flaw @ (Flaw::HalfIsEnough | Flaw::PromiseForgotten)) => {
-            return Err(in_worlds_only(flaw));
-        }
+        Some(flaw @ Flaw::HalfIsEnough) => return Err(in_worlds_only(flaw)),
         Some(Flaw::VoteNotDurable) => (Faults { crashes: 1, restarts: 1, ..NONE }, 2),
         Some(Flaw::VoteOfAnother) => (NONE, 3),
         Some(Flaw::OldLogVote) => (NONE, 1),
@@ -403,10 +400,13 @@ fn agreeing<P: Elects>(
     Ok(fuzzed(asked, nothing, |n| format!("nodes {n} protocol={nodes}"), fuzzer))
 }
 
-fn term_maker(n: usize, lease: Option<Span>, pre_vote: bool, planted: Option<Flaw>) -> Maker<TermElection> {
-    // Hardly more than the lease: if a lease lasts too long, another is elected before it ends.
-    let election = if lease.is_some() { Within::millis(145, 170) } else { Within::millis(150, 300) };
-    let options = TermOptions { election, heartbeat: Span::from_millis(40), pre_vote, lease };
+fn term_maker(n: usize, pre_vote: bool, planted: Option<Flaw>) -> Maker<TermElection> {
+    let options = TermOptions {
+        election: Within::millis(150, 300),
+        heartbeat: Span::from_millis(40),
+        pre_vote,
+        lease: None,
+    };
     Arc::new(move |me| {
         TermElection::new(me, Members::first(n), options, LogPosition::default()).with_flaw(planted)
     })
@@ -422,7 +422,7 @@ fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
             check::one_in_a_term,
             |n| format!("nodes {n} protocol=term prevote=yes"),
             |n| {
-                let fuzzer = worlds(term_maker(n, None, true, None), n);
+                let fuzzer = worlds(term_maker(n, true, None), n);
                 Fuzzer { network: noisy(), odds: ALL, check: one_in_a_term_of_a_world, ..fuzzer }
             },
         ),
@@ -434,16 +434,10 @@ fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
                 |n| format!("nodes {n} protocol=term{words}"),
                 |n| {
                     let odds = Odds { faults_max: 8, isolate: 0, cut: 900, ..ALL };
-                    let fuzzer = worlds(term_maker(n, None, false, planted), n);
+                    let fuzzer = worlds(term_maker(n, false, planted), n);
                     Fuzzer { network: noisy(), odds, check: one_in_a_term_of_a_world, ..fuzzer }
                 },
             )
-        }
-        Some(Flaw::PromiseForgotten) => {
-            let three = Worlds { n: Some(3), ..asked.clone() };
-            let nodes =
-                |n| format!("nodes {n} protocol=term election=145ms..170ms prevote=yes lease=140ms{words}");
-            fuzzed(&three, nothing, nodes, |n| leased(n, planted))
         }
         Some(other) => {
             let name = other.name();
@@ -452,16 +446,4 @@ fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     };
     done.reached = planted.map(|flaw| flaw.reached() - before.unwrap_or_default());
     Ok(done)
-}
-
-/// Clocks that differ in rate, processes that crash or are cut off; no pauses and no jumps of clocks, which no
-/// lease outlives.
-fn leased(n: usize, planted: Option<Flaw>) -> Fuzzer<TermElection> {
-    Fuzzer {
-        odds: Odds { pause: 0, clock_jump: 0, isolate: 400, ..ALL },
-        network: Network { delay: Delay::Even(100, 45_000), ..noisy() },
-        faults_us: 2_000_000,
-        check: check::leases_keep_others_away,
-        ..worlds(term_maker(n, Some(Span::from_millis(140)), true, planted), n)
-    }
 }
