@@ -54,6 +54,7 @@
 //! | move a seat, change the seats, end a group or a session | [`Client::operate`] |
 //! | ask and administer, as tools do | [`Client::operator`] |
 //! | test a program without a service | [`testing::Service`] |
+//! | run a peer protocol on sockets, disk and clock, without a service | [`driver::Driver`] |
 #![warn(missing_docs)]
 
 pub mod advisory;
@@ -61,6 +62,7 @@ pub mod barrier;
 mod claim;
 pub mod client;
 pub mod clock;
+pub mod driver;
 pub mod error;
 pub mod group;
 pub mod guard;

@@ -29,13 +29,15 @@ fn looks(log: &mut Log, session: SessionId, group: &str, face: Face) -> EntryId 
 
 /// The changes that a session is told of, whole or only of its own place.
 fn told_to(events: &[Event], session: SessionId) -> Vec<&Change> {
-    let hears = |event| match event {
-        &Event::Change { ref to, ref own, ref change } => {
-            (to.contains(&session) || own.contains(&session)).then_some(change)
+    let mut told = Vec::new();
+    for event in events {
+        if let Event::Change { to, own, change } = event
+            && (to.contains(&session) || own.contains(&session))
+        {
+            told.push(change);
         }
-        _ => None,
-    };
-    events.iter().filter_map(hears).collect()
+    }
+    told
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod exit;
 pub mod guard;
 mod guardian;
 mod join;
+mod lab;
 mod lead;
 mod lock;
 mod observe;
@@ -114,6 +115,12 @@ pub enum Command {
     /// Watch over the command of `lock` and `lead`
     #[command(hide = true)]
     Guardian(guardian::GuardianArgs),
+    /// Run, search, count and draw the protocols of mutual exclusion and election; needs no service
+    #[command(subcommand)]
+    Lab(lab::LabCommand),
+    /// Be one process of `lab processes`
+    #[command(name = "lab-process", hide = true)]
+    LabProcess(lab::ChildArgs),
     /// Measure how fast the service grants
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -138,6 +145,8 @@ impl Command {
             Self::Observe(args) => observe::run(args, global),
             Self::Barrier(args) => barrier::run(args, global),
             Self::Guardian(args) => guardian::run(args),
+            Self::Lab(command) => lab::run(command, global),
+            Self::LabProcess(args) => lab::child(&args),
             Self::Bench(command) => bench::run(&command, global),
         }
     }

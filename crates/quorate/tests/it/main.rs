@@ -4,6 +4,7 @@
 mod barrier;
 mod chaos;
 mod draining;
+mod driver;
 mod group;
 mod leadership;
 mod lock;

@@ -1,0 +1,429 @@
+//! One scenario being played: it does what a command says, and tells what happened.
+
+use crate::network::{Delay, Network, Order};
+use crate::node::Cut;
+use crate::diagram::graph::waits_of;
+use crate::script::Command;
+use crate::story::Story;
+use crate::trace::Trace;
+use crate::world::World;
+use quorate_core::id::ViewId;
+use quorate_core::protocol::{Kind, Members, Peer, ProcessId, Protocol};
+use quorate_core::wait::Wait;
+use quorate_core::trace::{Loss, MessageNo, Step, What};
+
+/// At most so many things happen in one `run`, so that a scenario ends.
+const STEPS_MAX: u64 = 100_000;
+
+/// A world that a script speaks to, whatever its protocol.
+pub trait Stage {
+    /// Does what a command says.
+    ///
+    /// # Errors
+    /// Says what is wrong with the command.
+    fn command(&mut self, command: &Command) -> Result<Vec<String>, String>;
+
+    /// What happened since the last time this was asked, a line each.
+    fn history(&mut self) -> Vec<String>;
+
+    /// Everything that was recorded.
+    fn trace(&self) -> &Trace;
+
+    /// How many processes there are.
+    fn count(&self) -> usize;
+
+    /// The recording with its names, to be drawn and exported.
+    fn story(&self, title: &str, caption: &str) -> Story;
+
+    /// Who waits for what, now.
+    fn waiting(&self) -> Vec<(ProcessId, Vec<Wait>)>;
+}
+
+/// What must hold after each step.
+pub type Check<P> = fn(&World<P>) -> Result<(), String>;
+
+/// The answer to `count`, from a recording.
+pub type Count = fn(&Trace, usize) -> Vec<String>;
+
+/// A scenario of one protocol.
+pub struct Play<P: Protocol> {
+    world: World<P>,
+    check: Check<P>,
+    count: Count,
+    told: usize,
+    told_at: u64,
+    violated: bool,
+}
+
+impl<P: Protocol> Play<P> {
+    /// A scenario in this world.
+    pub fn new(mut world: World<P>, check: Check<P>, count: Count) -> Self {
+        world.record(Trace::whole());
+        Self { world, check, count, told: 0, told_at: 0, violated: false }
+    }
+
+    /// The world as it is now.
+    pub fn world(&self) -> &World<P> {
+        &self.world
+    }
+
+    fn process(&self, text: &str) -> Result<ProcessId, String> {
+        let process: ProcessId = text.parse().map_err(|_| format!("{text} is not a process"))?;
+        let known = (1..=self.world.nodes().len() as u32).contains(&process.0);
+        if known { Ok(process) } else { Err(format!("there is no {process}")) }
+    }
+
+    fn processes(&self, text: &str) -> Result<Vec<ProcessId>, String> {
+        match text {
+            "*" => Ok((0..self.world.nodes().len()).map(ProcessId::at).collect()),
+            list => list.split(',').map(|one| self.process(one)).collect(),
+        }
+    }
+
+    /// The links that `n1->n2` names; `*` and lists such as `n1,n2` stand for several.
+    fn links(&self, text: &str) -> Result<Vec<(ProcessId, ProcessId)>, String> {
+        let (from, to) =
+            text.split_once("->").ok_or_else(|| format!("{text} is not a link such as n1->n2"))?;
+        let (from, to) = (self.processes(from)?, self.processes(to)?);
+        let pairs = from.iter().flat_map(|a| to.iter().map(move |b| (*a, *b)));
+        Ok(pairs.filter(|(a, b)| a != b).collect())
+    }
+
+    /// The message that `n1->n2 KIND request #2` names: the second oldest of that kind on that link.
+    fn message(&self, command: &Command) -> Result<MessageNo, String> {
+        let links = self.links(command.word(0)?)?;
+        let mut nth = 1;
+        let (mut kind, mut about) = (None, None);
+        for word in &command.words[1..] {
+            match word.strip_prefix('#') {
+                Some(number) => nth = number.parse().map_err(|_| format!("{word} is not a number"))?,
+                None if P::Message::KINDS.contains(&word.as_str()) => kind = Some(word),
+                None => about = Some(word),
+            }
+        }
+        let fits = |message: &P::Message| {
+            kind.is_none_or(|kind| message.name() == kind)
+                && about.is_none_or(|about| message.about().is_some_and(|r| r.to_string() == *about))
+        };
+        let flights = self.world.flights();
+        let mut found = flights.iter().filter(|flight| {
+            links.contains(&(flight.from.process, flight.to.process)) && fits(&flight.message)
+        });
+        found.nth(nth - 1).map(|flight| flight.no).ok_or_else(|| "no such message is under way".to_string())
+    }
+
+    fn timer(&self, process: ProcessId, name: &str) -> Result<P::Timer, String> {
+        let running = self.world.node(process).timers.iter().find(|running| running.timer.name() == name);
+        running.map(|running| running.timer).ok_or_else(|| format!("{process} has no timer {name} running"))
+    }
+
+    fn crash(&mut self, command: &Command) -> Result<(), String> {
+        let process = self.process(command.word(0)?)?;
+        match command.words.get(1).map(String::as_str) {
+            None => self.world.crash(process),
+            Some("after") => match command.word(2)? {
+                "persist" => self.world.crash_within(process, Cut::Persist),
+                count => {
+                    let count = count.parse().map_err(|_| format!("{count} is not a number of effects"))?;
+                    self.world.crash_within(process, Cut::Effects(count));
+                }
+            },
+            Some(other) => return Err(format!("crash knows no {other}")),
+        }
+        Ok(())
+    }
+
+    fn partition(&mut self, command: &Command) -> Result<(), String> {
+        let sides: Vec<_> = command.words.split(|word| word == "|").collect();
+        let mut groups = Vec::new();
+        for side in sides {
+            groups.push(side.iter().map(|word| self.process(word)).collect::<Result<Vec<_>, _>>()?);
+        }
+        for (at, side) in groups.iter().enumerate() {
+            for other in groups.iter().enumerate().filter(|(index, _)| *index != at).flat_map(|(_, o)| o) {
+                side.iter().for_each(|one| self.world.cut(*one, *other));
+            }
+        }
+        Ok(())
+    }
+
+    fn clock(&mut self, command: &Command) -> Result<(), String> {
+        let process = self.process(command.word(0)?)?;
+        if let Some(jump) = command.option("jump") {
+            self.world.clock_jump(process, micros(jump)?);
+        }
+        if let Some(rate) = command.option("rate") {
+            let number = rate.trim_end_matches("ppm").parse();
+            self.world
+                .clock_rate(process, number.map_err(|_| format!("{rate} is not a rate such as 200ppm"))?);
+        }
+        Ok(())
+    }
+
+    fn network(&mut self, command: &Command) -> Result<(), String> {
+        let network = network(command, self.world.network())?;
+        self.world.set_network(network);
+        Ok(())
+    }
+
+    fn run(&mut self, command: &Command) -> Result<(), String> {
+        let until = match command.words.first() {
+            Some(span) => Some(self.world.time_us() + micros(span)?),
+            None => None,
+        };
+        let mut done = 0;
+        let once = |world: &mut World<P>| match until {
+            Some(until) => world.run_until(until, 1) == 1,
+            None => world.next(),
+        };
+        while done < STEPS_MAX && once(&mut self.world) {
+            self.hold();
+            done += 1;
+        }
+        if done == STEPS_MAX {
+            return Err(format!("it still goes on after {STEPS_MAX} steps: say for how long to run"));
+        }
+        Ok(())
+    }
+
+    /// Checks what must hold, and tells the first time that it does not.
+    fn hold(&mut self) {
+        if self.violated {
+            return;
+        }
+        if let Err(why) = (self.check)(&self.world) {
+            self.violated = true;
+            self.world.wires.note(Peer::default(), What::Violated, None, &why);
+        }
+    }
+
+    fn waits(&self, command: &Command) -> Result<Vec<String>, String> {
+        let whom = match command.words.first() {
+            Some(one) => self.processes(one)?,
+            None => self.processes("*")?,
+        };
+        let nodes = whom.iter().map(|process| self.world.node(*process));
+        let lines = nodes.flat_map(|node| {
+            let waits = node.machine.waits();
+            waits.into_iter().map(move |wait| format!("{}: {wait}", node.peer))
+        });
+        let lines: Vec<_> = lines.collect();
+        Ok(if lines.is_empty() { vec!["nobody waits".into()] } else { lines })
+    }
+
+    fn act(&mut self, command: &Command) -> Result<(), String> {
+        match command.name.as_str() {
+            "call" => {
+                let process = self.process(command.word(0)?)?;
+                let call = command.word(1)?.parse().map_err(|_| "there is no such call".to_string())?;
+                self.world.call(process, call);
+            }
+            "deliver" => {
+                let no = self.message(command)?;
+                self.world.deliver(no);
+            }
+            "drop" => {
+                let no = self.message(command)?;
+                self.world.lose(no);
+            }
+            "double" => {
+                let no = self.message(command)?;
+                self.world.double(no);
+            }
+            "fire" => {
+                let process = self.process(command.word(0)?)?;
+                let timer = self.timer(process, command.word(1)?)?;
+                self.world.fire(process, timer);
+            }
+            "suspect" | "trust" => {
+                let (at, of) = (self.process(command.word(0)?)?, self.process(command.word(1)?)?);
+                match command.name.as_str() {
+                    "suspect" => self.world.suspect(at, of),
+                    _ => self.world.trust(at, of),
+                }
+            }
+            "view" => self.view(command)?,
+            "cut" | "mend" => {
+                for (from, to) in self.links(command.word(0)?)? {
+                    match command.name.as_str() {
+                        "cut" => self.world.cut(from, to),
+                        _ => self.world.mend(from, to),
+                    }
+                }
+            }
+            "partition" => self.partition(command)?,
+            "heal" => self.world.heal(),
+            "crash" => self.crash(command)?,
+            "clock" => self.clock(command)?,
+            "network" => self.network(command)?,
+            "pass" => self.world.pass(micros(command.word(0)?)?),
+            "run" => self.run(command)?,
+            _ => self.act_on_process(command)?,
+        }
+        Ok(())
+    }
+
+    fn act_on_process(&mut self, command: &Command) -> Result<(), String> {
+        let act: fn(&mut World<P>, ProcessId) = match command.name.as_str() {
+            "persist" => |world, process| {
+                world.persist(process);
+            },
+            "restart" => World::restart,
+            "pause" => World::pause,
+            "resume" => World::resume,
+            other => return Err(format!("there is no command {other}")),
+        };
+        for process in self.processes(command.word(0)?)? {
+            if command.option("disk") == Some("no") {
+                self.world.wipe(process);
+            }
+            act(&mut self.world, process);
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, command: &Command) -> Result<(), String> {
+        let members = Members::new(self.processes(command.word(0)?)?);
+        let id = command.option("id").map_or(Ok(2), str::parse);
+        let id = ViewId(id.map_err(|_| "the id of a view is a number".to_string())?);
+        let at: Vec<_> = match command.option("at") {
+            Some(list) => self.processes(list)?,
+            None => members.iter().collect(),
+        };
+        at.into_iter().for_each(|process| self.world.view(process, id, members.clone()));
+        Ok(())
+    }
+}
+
+impl<P: Protocol> Stage for Play<P> {
+    fn command(&mut self, command: &Command) -> Result<Vec<String>, String> {
+        match command.name.as_str() {
+            "waits" => self.waits(command),
+            "count" => Ok((self.count)(self.world.trace(), self.world.nodes().len())),
+            _ => {
+                self.act(command)?;
+                self.hold();
+                Ok(self.history())
+            }
+        }
+    }
+
+    fn history(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let trace = self.world.trace();
+        for step in trace.steps().skip(self.told) {
+            if let Some(line) = line::<P>(trace, step) {
+                if step.at.0 != self.told_at {
+                    self.told_at = step.at.0;
+                    lines.push(format!("at {}.{:03} ms", step.at.0 / 1_000, step.at.0 % 1_000));
+                }
+                lines.push(line);
+            }
+        }
+        self.told = trace.steps().len();
+        lines
+    }
+
+    fn trace(&self) -> &Trace {
+        self.world.trace()
+    }
+
+    fn count(&self) -> usize {
+        self.world.nodes().len()
+    }
+
+    fn story(&self, title: &str, caption: &str) -> Story {
+        Story::of(&self.world, title, caption)
+    }
+
+    fn waiting(&self) -> Vec<(ProcessId, Vec<Wait>)> {
+        waits_of(&self.world)
+    }
+}
+
+/// A step in words; none for what a script says itself.
+pub fn line<P: Protocol>(trace: &Trace, step: &Step) -> Option<String> {
+    let (peer, words) = (step.at_peer, trace.words(step));
+    Some(match step.what {
+        What::Started { .. } if peer.incarnation.0 == 1 => return None,
+        What::Called { .. } | What::Cut(_) | What::Mended(_) | What::View(_) => return None,
+        What::ClockRate(_) | What::ClockJumped(_) | What::TimerCancelled { .. } => return None,
+        What::Started { record: true } => format!("{peer} starts with its record"),
+        What::Started { record: false } => format!("{peer} starts with an empty disk"),
+        What::Crashed => format!("{peer} crashes"),
+        What::Paused => format!("{peer} is paused"),
+        What::Resumed => format!("{peer} goes on"),
+        What::Sent { to, .. } => format!("{peer} -> {to}  {words}"),
+        What::Received { from, .. } => format!("{peer} <- {from}  {words}"),
+        What::Dropped { to, why, .. } => format!("{peer} -x {to}  {words}, lost: {}", lost(why)),
+        What::Doubled { .. } => format!("{peer} ->> {words}, doubled"),
+        What::TimerSet { drawn_us, .. } => format!("{peer} sets {words}, {} ms", drawn_us / 1_000),
+        What::TimerFired { .. } => format!("{peer}: {words} ends"),
+        What::Persist(id) => format!("{peer} writes record {}", id.0),
+        What::Persisted(id) => format!("{peer} has record {} on disk", id.0),
+        What::Emitted { .. } => format!("{peer} {words}"),
+        What::Ignored { from, .. } => format!("{peer} ignores {words}, from {from}"),
+        What::Suspected(of) => format!("{peer} suspects {of}"),
+        What::Trusted(process, incarnation) => format!("{peer} trusts {}", Peer { process, incarnation }),
+        What::Violated => format!("VIOLATED: {words}"),
+    })
+}
+
+fn lost(why: Loss) -> &'static str {
+    match why {
+        Loss::Link => "the link lost it",
+        Loss::Partition => "the link is cut",
+        Loss::Down => "the receiver is down",
+        Loss::FormerLife => "that life is over",
+        Loss::Unwritten => "its record was not written",
+    }
+}
+
+/// A time such as `10ms`, `250us` or `2s`, in microseconds.
+///
+/// # Errors
+/// The text is not such a time.
+pub fn micros(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let scale = match &text[split..] {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        _ => return Err(format!("{text} is not a time such as 10ms")),
+    };
+    let number: u64 = text[..split].parse().map_err(|_| format!("{text} is not a time such as 10ms"))?;
+    Ok(number * scale)
+}
+
+/// A time, or a range such as `1ms..5ms` from which times are drawn evenly.
+///
+/// # Errors
+/// The text is neither.
+pub fn delay(text: &str) -> Result<Delay, String> {
+    match text.split_once("..") {
+        Some((least, most)) => Ok(Delay::Even(micros(least)?, micros(most)?)),
+        None => Ok(Delay::Fixed(micros(text)?)),
+    }
+}
+
+/// Reads the options `order`, `delay`, `loss`, `double` (of a thousand) and `disk`.
+///
+/// # Errors
+/// Says which option is wrong.
+pub fn network(command: &Command, mut network: Network) -> Result<Network, String> {
+    let number =
+        |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is not a number of a thousand"));
+    for (name, value) in &command.options {
+        match name.as_str() {
+            "order" if value == "fifo" => network.order = Order::Fifo,
+            "order" if value == "unordered" => network.order = Order::Unordered,
+            "order" => return Err(format!("the order is fifo or unordered, not {value}")),
+            "delay" => network.delay = delay(value)?,
+            "disk" => network.disk = delay(value)?,
+            "loss" => network.loss_permille = number(value)?,
+            "double" => network.double_permille = number(value)?,
+            _ => {}
+        }
+    }
+    Ok(network)
+}

@@ -1,0 +1,523 @@
+//! The rows of mutual exclusion.
+
+use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, named};
+use crate::check::{entries, nobody_waits_unharmed, one_inside, one_inside_of};
+use crate::explore::{Explorer, Invariant, Rest};
+use crate::fuzz::{Fuzzer, Odds, leave, nobody_waits};
+use crate::network::{Delay, Network, Order};
+use crate::node::{Node, Power};
+use crate::spot::{Calls, Faults, Rules, Spot, Timing};
+use crate::world::{Maker, World};
+use quorate_core::mutex::{
+    Call, Central, Flaw, IdleToken, Maekawa, MaekawaForm, Mutex, Repair, RicartAgrawala, Standing, TokenRing,
+};
+use quorate_core::protocol::{Cause, Goal, Members, ProcessId, Protocol, Request, Within};
+use quorate_core::time::Span;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub(super) const CENTRAL: Subject = Subject {
+    name: "central",
+    family: "mutex",
+    claim: "one is inside at most, and who asks enters unless the coordinator or the holder has stopped",
+    needs: "a coordinator that restarts with its disk; with a lease, clocks of about one rate and no pause",
+    search: |asked, watch| central(asked).map(|proof| proof.run(watch)),
+    fuzz: central_worlds,
+    flaws: || vec!["early-grant", "release-of-another", "grant-not-durable"],
+};
+
+pub(super) const RICART_AGRAWALA: Subject = Subject {
+    name: "ricart-agrawala",
+    family: "mutex",
+    claim: "one is inside at most, in the order of timestamps; who stops blocks all, and is named",
+    needs: "a new incarnation at each start, compared for equality",
+    search: |asked, watch| ricart_agrawala(asked).map(|proof| proof.run(watch)),
+    fuzz: ricart_agrawala_worlds,
+    flaws: || vec!["not-asked-again", "reply-of-another-life", "permission-kept"],
+};
+
+pub(super) const MAEKAWA: Subject = Subject {
+    name: "maekawa",
+    family: "mutex",
+    claim: "one is inside at most and nobody waits for ever; a voter that stops blocks whom it votes for, and is named",
+    needs: "voters that restart with their disk",
+    search: |asked, watch| maekawa(asked, MaekawaForm::DeadlockFree).map(|proof| proof.run(watch)),
+    fuzz: maekawa_worlds,
+    flaws: || vec!["no-inquire", "overtaken-not-told", "vote-not-durable", "late-inquire"],
+};
+
+pub(super) const MAEKAWA_BASIC: Subject = Subject {
+    name: "maekawa-basic",
+    family: "mutex",
+    claim: "one is inside at most; it deadlocks, and is kept as a lesson",
+    needs: "luck",
+    search: |asked, watch| maekawa(asked, MaekawaForm::Basic).map(|proof| proof.run(watch)),
+    fuzz: |asked| Ok(basic_worlds(asked)),
+    flaws: Vec::new,
+};
+
+pub(super) const TOKEN_RING: Subject = Subject {
+    name: "token-ring",
+    family: "mutex",
+    claim: "at most one token in a generation; a lost one is made anew if a majority runs",
+    needs: "disks that keep the generation; one inside only while nobody is wrongly believed dead",
+    search: |asked, watch| token_ring(asked).map(|proof| proof.run(watch)),
+    fuzz: token_ring_worlds,
+    flaws: || vec!["token-taken-back", "no-majority"],
+};
+
+fn flaw(asked: Option<&str>, subject: &Subject) -> Result<Option<Flaw>, String> {
+    named(asked, Flaw::ALL, Flaw::name, &subject.flaws())
+}
+
+fn reached(flaw: Option<Flaw>) -> Option<fn() -> u64> {
+    macro_rules! each {
+        ($($name:ident),*) => {
+            match flaw? { $(Flaw::$name => || Flaw::$name.reached(),)* }
+        };
+    }
+    Some(each!(
+        EarlyGrant,
+        ReleaseOfAnother,
+        GrantNotDurable,
+        NotAskedAgain,
+        ReplyOfAnotherLife,
+        PermissionKept,
+        NoInquire,
+        OvertakenNotTold,
+        VoteNotDurable,
+        LateInquire,
+        TokenTakenBack,
+        NoMajority,
+        OlderGeneration,
+        SameGeneration
+    ))
+}
+
+fn in_worlds_only(flaw: Flaw, subject: &str) -> String {
+    let name = flaw.name();
+    format!("{name} shows in random worlds: quorate lab fuzz {subject} --mutant {name}")
+}
+
+fn calls<P: Mutex>(entries_each: u32) -> Result<Calls<P>, String> {
+    match entries_each {
+        1 => Ok(entries::<P, 1>),
+        2 => Ok(entries::<P, 2>),
+        3 => Ok(entries::<P, 3>),
+        other => Err(format!("a search is of one to three entries of each process, not {other}")),
+    }
+}
+
+/// At rest nobody waits, but for a process that has stopped, or for whoever waits for one; that one is named.
+fn only_the_dead_hold_up<P: Mutex>(spot: &Spot<P>) -> Result<(), String> {
+    let waits = |node: &&Node<P>| node.power == Power::Up && node.machine.standing() == Standing::Waiting;
+    for node in spot.nodes().filter(waits) {
+        if !comes_to_a_dead_one(spot, node.peer.process) {
+            let says: Vec<_> = node.machine.waits().iter().map(ToString::to_string).collect();
+            return Err(format!(
+                "nothing goes on, and {} waits for nobody dead: {}",
+                node.peer,
+                says.join("; ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the waits lead from this process to one that has stopped, or to a life that is over.
+fn comes_to_a_dead_one<P: Mutex>(spot: &Spot<P>, from: ProcessId) -> bool {
+    let (mut seen, mut todo) = (BTreeSet::from([from]), vec![from]);
+    while let Some(at) = todo.pop() {
+        for wait in spot.node(at).machine.waits() {
+            let own = matches!(wait.goal, Goal::Enter(_)) || at != from;
+            for (process, request) in named_by(&wait.cause).filter(|_| own) {
+                let node = spot.node(process);
+                if node.power != Power::Up || request.is_some_and(|request| request.by != node.peer) {
+                    return true;
+                }
+                if seen.insert(process) {
+                    todo.push(process);
+                }
+            }
+        }
+    }
+    false
+}
+
+fn named_by(cause: &Cause) -> impl Iterator<Item = (ProcessId, Option<Request>)> + use<> {
+    let named = match cause {
+        Cause::Message { from, .. } | Cause::Token { from } => [Some((*from, None)), None],
+        Cause::Held { by } | Cause::Earlier { request: by } => [Some((by.by.process, Some(*by))), None],
+        Cause::Voted { by, to } => [Some((*by, None)), Some((to.by.process, Some(*to)))],
+        _ => [None, None],
+    };
+    named.into_iter().flatten()
+}
+
+/// What must hold at rest: lost mail holds up whom it was for, if nothing is said again.
+fn rest<P: Mutex>(faults: &Faults) -> Rest<P> {
+    if faults.drops > 0 { nobody_waits_unharmed } else { only_the_dead_hold_up }
+}
+
+struct Small<P: Protocol> {
+    maker: Maker<P>,
+    n: usize,
+    order: Order,
+    faults: Faults,
+    calls: Calls<P>,
+}
+
+fn proof<P: Mutex>(small: Small<P>, asked: &Search, planted: Option<Flaw>, nodes: String) -> Proof<P> {
+    let Small { maker, n, order, faults, calls } = small;
+    let detector = faults.crashes > 0;
+    let rules = Rules { maker, n, order, faults, timing: Timing::Any, detector, calls };
+    let (invariant, rest): (Invariant<P>, Rest<P>) = (one_inside, rest(&faults));
+    let order = if order == Order::Fifo { "" } else { " order=unordered" };
+    let planted_words = planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()));
+    Proof {
+        explorer: Explorer { rules, invariant, rest, states_max: asked.states_max },
+        nodes: format!("nodes {n} {nodes}{order}{planted_words}"),
+        reached: reached(planted),
+    }
+}
+
+fn faults_or(asked: &Search, suited: Faults) -> Faults {
+    asked.faults.unwrap_or(suited)
+}
+
+const NONE: Faults =
+    Faults { crashes: 0, restarts: 0, wipes: 0, drops: 0, doubles: 0, suspicions: 0, pauses: 0, timers: 0 };
+
+fn central(asked: &Search) -> Result<Proof<Central>, String> {
+    let planted = flaw(asked.flaw.as_deref(), &CENTRAL)?;
+    let suited = match planted {
+        Some(flaw @ Flaw::EarlyGrant) => return Err(in_worlds_only(flaw, "central")),
+        Some(Flaw::ReleaseOfAnother) => Faults { doubles: 1, ..NONE },
+        Some(Flaw::GrantNotDurable) => Faults { crashes: 1, restarts: 1, ..NONE },
+        _ => NONE,
+    };
+    let faults = faults_or(asked, suited);
+    let durable = faults.restarts > 0;
+    let small = Small {
+        maker: Arc::new(move |me| Central::new(me, ProcessId(1), None, durable).with_flaw(planted)),
+        n: asked.n.unwrap_or(3),
+        order: Order::Unordered,
+        faults,
+        calls: calls(asked.entries.unwrap_or(1))?,
+    };
+    let durable = if durable { " durable=yes" } else { "" };
+    Ok(proof(small, asked, planted, format!("protocol=central{durable}")))
+}
+
+fn ricart_agrawala(asked: &Search) -> Result<Proof<RicartAgrawala>, String> {
+    let planted = flaw(asked.flaw.as_deref(), &RICART_AGRAWALA)?;
+    let (n, entries, suited) = match planted {
+        Some(Flaw::NotAskedAgain | Flaw::ReplyOfAnotherLife) => {
+            (2, 2, Faults { crashes: 1, wipes: 1, ..NONE })
+        }
+        Some(_) => (3, 2, NONE),
+        None => (3, 1, NONE),
+    };
+    let n = asked.n.unwrap_or(n);
+    let kept = planted == Some(Flaw::PermissionKept);
+    let members = Members::first(n);
+    let small = Small {
+        maker: Arc::new(move |me| {
+            let one = RicartAgrawala::new(me, members.clone(), None).with_flaw(planted);
+            if kept { one.with_kept_permissions() } else { one }
+        }),
+        n,
+        order: Order::Unordered,
+        faults: faults_or(asked, suited),
+        calls: calls(asked.entries.unwrap_or(entries))?,
+    };
+    let kept = if kept { " permissions=kept" } else { "" };
+    Ok(proof(small, asked, planted, format!("protocol=ricart-agrawala{kept}")))
+}
+
+/// Voting sets by place, from 1.
+type Sets = &'static [&'static [u32]];
+
+/// Every two share one voter.
+const TRIANGLE: Sets = &[&[1, 2], &[2, 3], &[1, 3]];
+/// The last only votes; the third has its vote, the second is the better one, and the first needs both.
+const OVERTAKING: Sets = &[&[1, 2, 4], &[2, 4], &[3, 4], &[4]];
+/// The vote of the first is the one that matters.
+const ONE_VOTER: Sets = &[&[1], &[1, 2], &[1, 3], &[1, 4]];
+
+fn the_first_three_enter(machine: &Maekawa, made: u32) -> Option<Call> {
+    (machine.peer().process != ProcessId(4)).then(|| entries::<Maekawa, 1>(machine, made)).flatten()
+}
+
+fn the_others_enter(machine: &Maekawa, made: u32) -> Option<Call> {
+    (machine.peer().process != ProcessId(1)).then(|| entries::<Maekawa, 1>(machine, made)).flatten()
+}
+
+fn maekawa(asked: &Search, form: MaekawaForm) -> Result<Proof<Maekawa>, String> {
+    let planted =
+        flaw(asked.flaw.as_deref(), if form == MaekawaForm::Basic { &MAEKAWA_BASIC } else { &MAEKAWA })?;
+    let each = calls(asked.entries.unwrap_or(1))?;
+    let (sets, enter, suited): (Option<Sets>, Calls<Maekawa>, Faults) = match planted {
+        Some(Flaw::OvertakenNotTold) => (Some(OVERTAKING), the_first_three_enter, NONE),
+        Some(Flaw::LateInquire) => (Some(ONE_VOTER), the_others_enter, NONE),
+        Some(Flaw::VoteNotDurable) => (Some(TRIANGLE), each, Faults { crashes: 1, restarts: 1, ..NONE }),
+        _ if asked.n.unwrap_or(3) == 3 => (Some(TRIANGLE), each, NONE),
+        _ => (None, each, NONE),
+    };
+    let n = sets.map_or(asked.n.unwrap_or(3), <[_]>::len);
+    if asked.n.is_some_and(|wanted| wanted != n) {
+        return Err(format!("this mutant shows among {n} processes"));
+    }
+    let faults = faults_or(asked, suited);
+    let durable = faults.restarts > 0;
+    let members = Members::first(n);
+    let maker: Maker<Maekawa> = Arc::new(move |me: ProcessId| {
+        let one = Maekawa::new(me, members.clone(), form, durable, None).with_flaw(planted);
+        match sets {
+            None => one,
+            Some(sets) => {
+                one.with_voters(Members::new(sets[me.index()].iter().copied().map(ProcessId).collect()))
+            }
+        }
+    });
+    let small = Small { maker, n, order: Order::Fifo, faults, calls: enter };
+    let durable = if durable { " durable=yes" } else { "" };
+    let form = if form == MaekawaForm::Basic { " form=basic" } else { "" };
+    let voters = sets.map_or(String::new(), |sets| {
+        let set = |set: &&[u32]| set.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
+        format!(" voters={}", sets.iter().map(set).collect::<Vec<_>>().join(","))
+    });
+    Ok(proof(small, asked, planted, format!("protocol=maekawa{form}{voters}{durable}")))
+}
+
+/// At most one token in a generation, wherever it is, and who is inside has one.
+fn tokens<'a>(nodes: impl Iterator<Item = &'a Node<TokenRing>>) -> Result<(), String> {
+    let mut tokens = Vec::new();
+    for node in nodes.filter(|node| node.power != Power::Down) {
+        match node.machine.token() {
+            Some(token) => tokens.push((token.generation, node.peer)),
+            None if node.machine.standing() == Standing::Inside => {
+                return Err(format!("{} is inside without the token", node.peer));
+            }
+            None => {}
+        }
+    }
+    tokens.sort_unstable();
+    match tokens.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some([(generation, one), (_, other)]) => {
+            Err(format!("{one} and {other} both have the token of generation {generation}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn one_token(spot: &Spot<TokenRing>) -> Result<(), String> {
+    tokens(spot.nodes())
+}
+
+fn one_token_and_one_inside(spot: &Spot<TokenRing>) -> Result<(), String> {
+    one_inside(spot).and_then(|()| one_token(spot))
+}
+
+/// A claim that is due may still make the token anew.
+fn only_the_dead_hold_up_a_ring(spot: &Spot<TokenRing>) -> Result<(), String> {
+    let due = spot.nodes().any(|node| node.power == Power::Up && !node.timers.is_empty());
+    if due { Ok(()) } else { only_the_dead_hold_up(spot) }
+}
+
+/// The last enters once; the token is at the first.
+fn the_last_enters(machine: &TokenRing, made: u32) -> Option<Call> {
+    (machine.peer().process == ProcessId(3)).then(|| entries::<TokenRing, 1>(machine, made)).flatten()
+}
+
+fn the_first_two_enter(machine: &TokenRing, made: u32) -> Option<Call> {
+    (machine.peer().process != ProcessId(3)).then(|| entries::<TokenRing, 1>(machine, made)).flatten()
+}
+
+fn token_ring(asked: &Search) -> Result<Proof<TokenRing>, String> {
+    let planted = flaw(asked.flaw.as_deref(), &TOKEN_RING)?;
+    let suited = match planted {
+        Some(Flaw::TokenTakenBack) => Faults { suspicions: 1, ..NONE },
+        Some(Flaw::NoMajority) => Faults { timers: 1, ..NONE },
+        _ => NONE,
+    };
+    let mut faults = faults_or(asked, suited);
+    // A lost token is found missing by a timer.
+    faults.timers = faults.timers.max(faults.crashes);
+    let n = asked.n.unwrap_or(3);
+    let harmed = faults != NONE;
+    let enter: Calls<TokenRing> = match planted {
+        Some(Flaw::NoMajority) => the_first_two_enter,
+        _ if harmed => the_last_enters,
+        _ => calls(asked.entries.unwrap_or(1))?,
+    };
+    let repair = harmed.then_some(Repair { silence: Within::millis(1_000, 2_000), retry: None });
+    let members = Members::first(n);
+    let order =
+        if faults.restarts > 0 || planted == Some(Flaw::NoMajority) { Order::Fifo } else { Order::Unordered };
+    let small = Small {
+        maker: Arc::new(move |me| {
+            TokenRing::new(me, members.clone(), IdleToken::Park, repair).with_flaw(planted)
+        }),
+        n,
+        order,
+        faults,
+        calls: enter,
+    };
+    let silence = if harmed { " silence=1s" } else { "" };
+    let mut proof = proof(small, asked, planted, format!("protocol=token-ring idle=park{silence}"));
+    // Who is wrongly believed dead may still be inside when the token is made anew: R44.
+    let only_tokens = faults.suspicions > 0 || faults.pauses > 0;
+    proof.explorer.invariant = if only_tokens { one_token } else { one_token_and_one_inside };
+    if faults.drops == 0 {
+        proof.explorer.rest = only_the_dead_hold_up_a_ring;
+    }
+    // A restart that nobody noticed is the hard case.
+    proof.explorer.rules.detector = faults.crashes > 0 && faults.restarts == 0;
+    Ok(proof)
+}
+
+/// Links that lose and double one message in twenty.
+fn noisy() -> Network {
+    Network { loss_permille: 50, double_permille: 50, ..Network::unordered() }
+}
+
+fn fuzzer<P: Mutex>(maker: Maker<P>, n: usize, odds: Odds) -> Fuzzer<P> {
+    Fuzzer {
+        maker,
+        n,
+        network: noisy(),
+        odds,
+        calls: (Call::Enter, 2),
+        reaction: (leave, Delay::Even(0, 5_000)),
+        faults_us: 100_000,
+        settle_us: 5_000_000,
+        detector: None,
+        check: |world| one_inside_of(world.nodes().iter()),
+        goal: nobody_waits,
+    }
+}
+
+const ALL: Odds = Odds {
+    faults_max: 6,
+    crash: 250,
+    wipe: 0,
+    pause: 150,
+    cut: 150,
+    isolate: 100,
+    suspect: 100,
+    clock_rate: 50,
+    clock_jump: 50,
+};
+
+fn in_searches_only(flaw: Flaw, subject: &str) -> String {
+    let name = flaw.name();
+    format!("{name} shows in a complete search: quorate lab check {subject} --mutant {name}")
+}
+
+/// Counts how often the flaw was reached meanwhile.
+fn counting(planted: Option<Flaw>, run: impl FnOnce() -> Fuzzed) -> Fuzzed {
+    let before = planted.map(Flaw::reached);
+    let mut done = run();
+    done.reached = planted.map(|flaw| flaw.reached() - before.unwrap_or_default());
+    done
+}
+
+fn words(planted: Option<Flaw>) -> String {
+    planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()))
+}
+
+fn central_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
+    let planted = flaw(asked.flaw.as_deref(), &CENTRAL)?;
+    let lease = Some(Span::from_millis(400));
+    let maker = move || -> Maker<Central> {
+        Arc::new(move |me| Central::new(me, ProcessId(1), lease, true).with_flaw(planted))
+    };
+    let nodes = move |n| format!("nodes {n} protocol=central lease=400ms durable=yes{}", words(planted));
+    let calm_clocks = Odds { pause: 0, clock_jump: 0, ..ALL };
+    Ok(match planted {
+        None => fuzzed(asked, one_inside, nodes, |n| fuzzer(maker(), n, calm_clocks)),
+        Some(Flaw::EarlyGrant) => counting(planted, || {
+            fuzzed(asked, one_inside, nodes, |n| {
+                let odds = Odds {
+                    faults_max: 6,
+                    crash: 250,
+                    cut: 200,
+                    isolate: 300,
+                    clock_rate: 100,
+                    ..Odds::default()
+                };
+                Fuzzer {
+                    calls: (Call::Enter, 3),
+                    reaction: (leave, Delay::Even(0, 400_000)),
+                    faults_us: 1_000_000,
+                    settle_us: 20_000_000,
+                    goal: |_| Ok(()),
+                    ..fuzzer(maker(), n, odds)
+                }
+            })
+        }),
+        Some(other) => return Err(in_searches_only(other, "central")),
+    })
+}
+
+fn ricart_agrawala_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
+    if let Some(planted) = flaw(asked.flaw.as_deref(), &RICART_AGRAWALA)? {
+        return Err(in_searches_only(planted, "ricart-agrawala"));
+    }
+    let retry = Some(Within::millis(30, 60));
+    let nodes = |n| format!("nodes {n} protocol=ricart-agrawala retry=30ms");
+    Ok(fuzzed(asked, one_inside, nodes, |n| {
+        let members = Members::first(n);
+        let maker = move |me| RicartAgrawala::new(me, members.clone(), retry);
+        fuzzer(Arc::new(maker), n, Odds { wipe: 500, ..ALL })
+    }))
+}
+
+fn maekawa_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
+    if let Some(planted) = flaw(asked.flaw.as_deref(), &MAEKAWA)? {
+        return Err(in_searches_only(planted, "maekawa"));
+    }
+    let retry = Some(Within::millis(30, 60));
+    let nodes = |n| format!("nodes {n} protocol=maekawa durable=yes retry=30ms");
+    Ok(fuzzed(asked, one_inside, nodes, |n| {
+        let members = Members::first(n);
+        let form = MaekawaForm::DeadlockFree;
+        let maker = move |me: ProcessId| Maekawa::new(me, members.clone(), form, true, retry);
+        fuzzer(Arc::new(maker), n, Odds { clock_rate: 0, clock_jump: 0, crash: 300, ..ALL })
+    }))
+}
+
+/// Calm worlds, in which the basic form deadlocks all the same.
+fn basic_worlds(asked: &Worlds) -> Fuzzed {
+    let nodes = |n| format!("nodes {n} protocol=maekawa form=basic order=unordered");
+    fuzzed(asked, one_inside, nodes, |n| {
+        let members = Members::first(n);
+        let maker = move |me: ProcessId| Maekawa::new(me, members.clone(), MaekawaForm::Basic, false, None);
+        Fuzzer { network: Network::unordered(), ..fuzzer(Arc::new(maker), n, Odds::default()) }
+    })
+}
+
+fn all_of_a_world(world: &World<TokenRing>) -> Result<(), String> {
+    one_inside_of(world.nodes().iter()).and_then(|()| tokens(world.nodes().iter()))
+}
+
+fn token_ring_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
+    if let Some(planted) = flaw(asked.flaw.as_deref(), &TOKEN_RING)? {
+        return Err(in_searches_only(planted, "token-ring"));
+    }
+    let repair = Some(Repair { silence: Within::millis(90, 90), retry: Some(Within::millis(30, 30)) });
+    let odds = Odds { faults_max: 6, crash: 400, pause: 100, cut: 150, isolate: 100, ..Odds::default() };
+    let nodes = |n| format!("nodes {n} protocol=token-ring idle=park silence=90ms retry=30ms");
+    Ok(fuzzed(asked, one_token_and_one_inside, nodes, |n| {
+        let members = Members::first(n);
+        let maker = move |me| TokenRing::new(me, members.clone(), IdleToken::Park, repair);
+        Fuzzer {
+            faults_us: 200_000,
+            // In the order of what happened: a suspicion after the trust would be a false one.
+            detector: Some(Delay::Fixed(5_000)),
+            check: all_of_a_world,
+            ..fuzzer(Arc::new(maker), n, odds)
+        }
+    }))
+}
