@@ -334,6 +334,7 @@ fn to_deadlock(deadlock: &Deadlock, label: impl Fn(SessionId) -> String) -> prot
         held_by: edge.held_by.iter().map(|session| session.0).collect(),
         since_ms: edge.since.0,
         label: label(edge.session),
+        through: edge.through.map(|inner| inner.0),
     });
     proto::Deadlock {
         sentence: deadlock.sentence(),

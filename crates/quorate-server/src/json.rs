@@ -200,6 +200,7 @@ fn deadlock(deadlock: &proto::Deadlock) -> Value {
     let wait = |wait: &proto::DeadlockWait| {
         json!({
             "session": wait.session,
+            "through": wait.through,
             "name": wait.name,
             "label": wait.label,
             "entry": wait.entry,

@@ -165,6 +165,7 @@ pub fn kind(command: &Command) -> &'static str {
             Op::Cancel { .. } => "cancel",
             Op::Describe { .. } => "describe",
             Op::End => "end",
+            Op::ActsFor { .. } => "acts_for",
         },
         Command::Tool { op, .. } => match op {
             ToolOp::CreateGroup { .. } => "create_group",

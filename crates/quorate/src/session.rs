@@ -45,6 +45,8 @@ pub struct SessionOptions {
     /// How long before the deadline a holder is warned by `lost()`: the time that stopping takes. Default a sixth
     /// of the lease; more than a third is an error (RULES R7), since one late keepalive would then look like a loss.
     pub warning: Option<Duration>,
+    /// The session for which this one acts, if any. See [`SessionOptions::acts_for`].
+    pub acts_for: Option<SessionId>,
 }
 
 impl Default for SessionOptions {
@@ -58,6 +60,7 @@ impl Default for SessionOptions {
             on_disconnect: OnDisconnect::Hold,
             label: format!("{label} (pid {})", std::process::id()),
             warning: None,
+            acts_for: None,
         }
     }
 }
@@ -84,6 +87,20 @@ impl SessionOptions {
     #[must_use]
     pub fn warning(self, warning: Duration) -> Self {
         Self { warning: Some(warning), ..self }
+    }
+
+    /// Says that whatever this session waits for, that one waits for too. A program that holds a lock and runs
+    /// another program, which opens a session of its own, goes on only when that one has ended: without this word
+    /// the service sees two sessions that have nothing to do with each other, and no deadlock through them
+    /// (RULES R19). It is said as the first call, also when the session was lost and the next one is opened; a
+    /// session that has ended, or a service that does not know it yet, is no error.
+    ///
+    /// Anybody may name any session. All that this can bring about is that a wait of *this* session, if it asked
+    /// for [`break_deadlock`](crate::Lock::break_deadlock), is given up, or one of those that already wait in a
+    /// circle with the named one and asked for it; and that an explanation names them.
+    #[must_use]
+    pub fn acts_for(self, outer: SessionId) -> Self {
+        Self { acts_for: Some(outer), ..self }
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -188,6 +188,7 @@ fn from_op(op: proto::call::Op) -> Result<Op, Malformed> {
             Op::Describe { entry: EntryId(describe.entry), metadata: describe.metadata }
         }
         Wire::End(proto::End {}) => Op::End,
+        Wire::ActsFor(outer) => Op::ActsFor { session: SessionId(outer.session) },
     })
 }
 
@@ -249,6 +250,7 @@ pub fn to_op(op: &Op) -> proto::call::Op {
             Wire::Describe(proto::Describe { entry: entry.0, metadata: metadata.clone() })
         }
         Op::End => Wire::End(proto::End {}),
+        Op::ActsFor { session } => Wire::ActsFor(proto::ActsFor { session: session.0 }),
     }
 }
 

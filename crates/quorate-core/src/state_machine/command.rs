@@ -228,6 +228,13 @@ pub enum Op {
         /// The place.
         entry: EntryId,
     },
+    /// Whatever this session waits for, that one waits for too (RULES R19): a program that holds something
+    /// runs another one with a session of its own, and goes on when that has ended. One session acts for one
+    /// other at most; the last word counts. A session that is not open, or itself, changes nothing.
+    ActsFor {
+        /// The outer one.
+        session: SessionId,
+    },
 }
 
 /// What a member asks for beyond its place.

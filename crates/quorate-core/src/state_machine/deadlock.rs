@@ -7,7 +7,8 @@
 //! One that would be alone waits for all that share, and one that would share for all that are alone: each of
 //! them counts as a wait of its own, so that one deadlocked reader is enough.
 //! Needs: only blocking acquires of lock-like faces count, never standing by in a group. A wait for oneself
-//! through another handle counts.
+//! through another handle counts. A session may act for another (`Op::ActsFor`): what it waits for, that one waits
+//! for too, and so on outwards, [`NESTED_MAX`] deep.
 
 use super::group::Group;
 use super::{Face, Mode, StateMachine};
@@ -18,6 +19,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+
+/// How deep sessions may act for each other. A command under a lock that runs a command under a lock is two deep;
+/// beyond this an inner wait is not counted for the outermost, so a deadlock through it is not seen.
+pub const NESTED_MAX: usize = 32;
 
 /// One wait of a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +40,16 @@ pub struct Edge {
     /// Since when it waits, by the proposer's wall clock.
     #[serde(default)]
     pub since: Wall,
+    /// The session that has the place, if it is another one, which acts for this one.
+    #[serde(default)]
+    pub through: Option<SessionId>,
+}
+
+impl Edge {
+    /// The session that has the place: the one that can give the wait up.
+    pub fn owner(&self) -> SessionId {
+        self.through.unwrap_or(self.session)
+    }
 }
 
 /// How a deadlock is tied.
@@ -60,7 +75,13 @@ impl Deadlock {
     pub fn sentence(&self) -> String {
         let wait = |edge: &Edge| {
             let held: Vec<String> = edge.held_by.iter().map(|id| format!("session {id}")).collect();
-            format!("session {} waits for {}, held by {}", edge.session, edge.group, held.join(" and "))
+            let through = edge.through.map(|inner| format!(" through session {inner}")).unwrap_or_default();
+            format!(
+                "session {} waits for {}{through}, held by {}",
+                edge.session,
+                edge.group,
+                held.join(" and ")
+            )
         };
         self.waits.iter().map(wait).collect::<Vec<_>>().join("; ")
     }
@@ -118,6 +139,31 @@ impl StateMachine {
         if never_free { self.deadlocks_in(&waits).into_iter().next() } else { None }
     }
 
+    /// A session and those that act for it, directly or not.
+    pub(super) fn nested(&self, session: SessionId) -> BTreeSet<SessionId> {
+        let mut all = BTreeSet::from([session]);
+        let mut level = Vec::from([session]);
+        for _ in 0..NESTED_MAX {
+            let inner = level.iter().filter_map(|id| self.sessions.get(id)).flat_map(|one| &one.inner);
+            level = inner.copied().filter(|inner| all.insert(*inner)).collect();
+        }
+        all
+    }
+
+    /// Those for which a session acts, directly or not, without itself.
+    fn outside(&self, session: SessionId) -> Vec<SessionId> {
+        let acts_for = |id: &SessionId| self.sessions.get(id).and_then(|one| one.acts_for);
+        let mut all = Vec::new();
+        while let Some(outer) = acts_for(all.last().unwrap_or(&session))
+            && all.len() < NESTED_MAX
+            && outer != session
+            && !all.contains(&outer)
+        {
+            all.push(outer);
+        }
+        all
+    }
+
     /// The blocking waits of these sessions, of those that they wait for, and so on.
     fn waits_behind(&self, sessions: &[SessionId]) -> Waits {
         let mut waits = Waits::new();
@@ -133,21 +179,24 @@ impl StateMachine {
         waits
     }
 
-    /// The blocking waits of one session.
+    /// The blocking waits of one session, and of those that act for it.
     fn waits_of(&self, session: SessionId) -> Vec<Wait> {
         let mut waits = Waits::new();
-        let entries = self.sessions.get(&session).map(|session| &session.entries);
-        for entry in entries.into_iter().flatten() {
+        let nested = self.nested(session);
+        let entries = nested.iter().filter_map(|id| self.sessions.get(id)).flat_map(|one| &one.entries);
+        for entry in entries {
             if let Some(group) = self.places.get(entry).and_then(|name| self.groups.get(name)) {
                 add_waits(group, core::iter::once(*entry), &mut waits);
             }
         }
-        waits.remove(&session).unwrap_or_default()
+        waits.into_values().flatten().collect()
     }
 
     /// The deadlock that a session is part of.
     pub fn deadlock_of(&self, session: SessionId) -> Option<Deadlock> {
-        self.deadlocks().into_iter().find(|d| d.waits.iter().any(|edge| edge.session == session))
+        self.deadlocks()
+            .into_iter()
+            .find(|d| d.waits.iter().any(|edge| edge.session == session || edge.owner() == session))
     }
 
     /// The newest wait of any deadlock that asked to be given up then.
@@ -163,7 +212,7 @@ impl StateMachine {
                 })
                 .max_by_key(|edge| edge.entry);
             if let Some(edge) = victim {
-                return Some((edge.session, edge.entry, deadlock.sentence()));
+                return Some((edge.owner(), edge.entry, deadlock.sentence()));
             }
         }
         None
@@ -173,6 +222,12 @@ impl StateMachine {
         let mut waits = Waits::new();
         for group in self.groups.values() {
             add_waits(group, group.waiting.values().copied(), &mut waits);
+        }
+        let inner = waits.iter();
+        let outer =
+            inner.flat_map(|(id, own)| self.outside(*id).into_iter().map(move |outer| (outer, own.clone())));
+        for (outer, more) in outer.collect::<Vec<_>>() {
+            waits.entry(outer).or_default().extend(more);
         }
         waits
     }
@@ -202,7 +257,8 @@ impl StateMachine {
                 if held_by.is_empty() {
                     continue;
                 }
-                if let Some(same) = edges.iter_mut().find(|edge: &&mut Edge| edge.entry == *entry) {
+                let is_same = |edge: &&mut Edge| edge.entry == *entry && edge.session == *session;
+                if let Some(same) = edges.iter_mut().find(is_same) {
                     same.held_by.extend(held_by);
                     continue;
                 }
@@ -214,6 +270,7 @@ impl StateMachine {
                     group: group.clone(),
                     held_by,
                     since: queued.map(|entry| entry.joined).unwrap_or_default(),
+                    through: queued.map(|entry| entry.session).filter(|owner| owner != session),
                 });
             }
         }

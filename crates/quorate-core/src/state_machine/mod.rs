@@ -23,7 +23,7 @@ mod task;
 
 pub use codec::CodecError;
 pub use command::*;
-pub use deadlock::{Deadlock, Edge, Tie};
+pub use deadlock::{Deadlock, Edge, NESTED_MAX, Tie};
 pub use explain::{
     Asked, AskedFor, Away, Blocker, Duty, GroupSummary, GroupView, Holder, Past, Resting, SessionView, Waiter,
 };
@@ -379,9 +379,11 @@ impl StateMachine {
         }
     }
 
-    /// A seat that moves can close a cycle as well as a wait that begins: who got it may wait for another.
+    /// A seat that moves can close a cycle as well as a wait that begins: who got it may wait for another, or
+    /// one that acts for it may.
     fn may_close_a_cycle(&self, step: &Step) -> bool {
-        let waits = |session: &SessionId| !self.waiting(*session, 1).is_empty();
+        let waits =
+            |session: &SessionId| self.nested(*session).iter().any(|id| !self.waiting(*id, 1).is_empty());
         !self.wishes.is_empty() && (step.tightened || step.granted.iter().any(waits))
     }
 

@@ -29,6 +29,12 @@ pub(super) struct Session {
     pub(super) lease: Lease,
     pub(super) closing: Option<String>,
     pub(super) entries: BTreeSet<EntryId>,
+    /// The session that waits for whatever this one waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) acts_for: Option<SessionId>,
+    /// Those that act for this one.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) inner: BTreeSet<SessionId>,
     acknowledged: RequestId,
     answers: BTreeMap<RequestId, Answer>,
 }
@@ -80,6 +86,8 @@ impl StateMachine {
             lease,
             closing: None,
             entries: BTreeSet::new(),
+            acts_for: None,
+            inner: BTreeSet::new(),
             acknowledged: RequestId(0),
             answers: BTreeMap::new(),
         };
@@ -334,7 +342,25 @@ impl StateMachine {
                 self.end_session(step, id, reason, &evidence);
                 Ok(Reply::Done)
             }
+            Op::ActsFor { session } => {
+                self.needs(super::WHOLE_GROUP, || "a session that acts for another".into())?;
+                self.act_for(step, id, *session)
+            }
         }
+    }
+
+    /// From now on whatever the session waits for, the outer one waits for too (RULES R19).
+    fn act_for(&mut self, step: &mut Step, id: SessionId, outer: SessionId) -> Result<Reply, Refusal> {
+        if outer == id || !self.sessions.contains_key(&outer) {
+            return Ok(Reply::Done);
+        }
+        let before = self.session_mut(id)?.acts_for.replace(outer);
+        if let Some(before) = before.and_then(|before| self.sessions.get_mut(&before)) {
+            before.inner.remove(&id);
+        }
+        self.session_mut(outer)?.inner.insert(id);
+        step.tightened = true;
+        Ok(Reply::Done)
     }
 
     /// A holder has stopped. In a group that is being deleted nobody acts again, so its place goes too.
@@ -407,6 +433,14 @@ impl StateMachine {
     fn end_session(&mut self, step: &mut Step, id: SessionId, reason: Reason, evidence: &str) {
         let Some(session) = self.sessions.remove(&id) else { return };
         self.by_secret.remove(&session.secret);
+        if let Some(outer) = session.acts_for.and_then(|outer| self.sessions.get_mut(&outer)) {
+            outer.inner.remove(&id);
+        }
+        for inner in &session.inner {
+            if let Some(inner) = self.sessions.get_mut(inner) {
+                inner.acts_for = None;
+            }
+        }
         for entry in session.entries {
             self.remove(step, entry, reason, evidence);
         }

@@ -433,7 +433,7 @@ pub(crate) fn r17_a_statement_holds_while_anybody_is_there(step: &Step<'_>, _: &
             && join.group == *name
             && !step.facts.void
         {
-            let clash = was.policy.clone().merge(&join.policy).is_err();
+            let clash = differ(&was.policy, &join.policy);
             let other = join.face != was.summary.face;
             let taken = matches!(step.applied.reply, Reply::Joined(_));
             assert!(!taken || (!clash && !other), "{:?} beside {:?}", join.policy, was.policy);
@@ -445,11 +445,24 @@ pub(crate) fn r17_a_statement_holds_while_anybody_is_there(step: &Step<'_>, _: &
             if seats {
                 stated.seats = was.policy.seats;
             }
-            let clash = stated.merge(&was.policy).err();
-            assert!(clash.is_none(), "{clash:?} by {:?}", step.command);
+            assert!(!differ(&stated, &was.policy), "{stated:?} after {:?}", step.command);
+            assert!(stated.merge(&was.policy).is_ok(), "{stated:?} beside {:?}", was.policy);
             assert!(stated == view.policy || seats, "a statement was forgotten");
         }
     }
+}
+
+/// Whether two statements contradict each other in any field, by no code of the core's.
+fn differ(one: &PolicyWish, other: &PolicyWish) -> bool {
+    fn clash<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+        one.is_some() && other.is_some() && one != other
+    }
+    clash(one.seats.as_ref(), other.seats.as_ref())
+        || clash(one.numbering.as_ref(), other.numbering.as_ref())
+        || clash(one.order.as_ref(), other.order.as_ref())
+        || clash(one.preempt.as_ref(), other.preempt.as_ref())
+        || clash(one.rejoin.as_ref(), other.rejoin.as_ref())
+        || clash(one.handover.as_ref(), other.handover.as_ref())
 }
 
 /// A deadlock is a closed set of waits of the queue, and none is left that asked to be broken (RULES R19).
@@ -460,7 +473,9 @@ pub(crate) fn r19_deadlocks_are_real_and_broken_where_asked(step: &Step<'_>, mod
         for edge in &deadlock.waits {
             let view = &step.is[&edge.group];
             assert!(matches!(view.summary.face, Face::Lock | Face::Semaphore), "standing by is no wait");
-            assert!(view.waiters.iter().any(|waiter| waiter.entry == edge.entry), "it waits");
+            let waits = |waiter: &Waiter| waiter.entry == edge.entry && waiter.session == edge.owner();
+            assert!(view.waiters.iter().any(waits), "it waits");
+            assert!(step.machine.deadlock_behind(&edge.group).is_some(), "it is seen from each name in it");
             let rests = view.resting.iter().any(|resting| resting.seat.0 < view.summary.seats);
             assert!(!rests || view.shared > 0 || is_shared(view, edge.entry), "a seat that rests comes free");
             let terms = &model.entries[&edge.entry].terms;

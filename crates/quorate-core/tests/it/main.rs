@@ -11,6 +11,7 @@ mod lease;
 mod log;
 mod model;
 mod mutants;
+mod nested;
 mod property;
 mod queue;
 mod rules;

@@ -431,6 +431,13 @@ const MUTANTS: &[Mutant] = &[
         test: "queue::r19_a_wait_that_asked_is_given_up_when_a_later_one_closes_the_cycle",
     },
     Mutant {
+        rule: "R19 the wait of a session is that of the one it acts for",
+        file: "state_machine/deadlock.rs",
+        from: "level = inner.copied().filter(|inner| all.insert(*inner)).collect();",
+        to: "level = inner.copied().filter(|_| false).collect();",
+        test: "nested::r19_two_nested_locks_in_opposite_order_are_a_deadlock",
+    },
+    Mutant {
         rule: "R20 stalled work is shown and keeps its seat",
         file: "state_machine/drain.rs",
         from: "entry.stalled = Some(at);",

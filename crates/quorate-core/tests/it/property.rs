@@ -118,6 +118,10 @@ enum Act {
         session: u8,
         entry: u8,
     },
+    ActsFor {
+        session: u8,
+        other: u8,
+    },
     Retry {
         back: u8,
     },
@@ -182,6 +186,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (small.clone(), any::<u8>()).prop_map(|(session, entry)| Act::Stopped { session, entry }),
         1 => (small.clone(), any::<u8>()).prop_map(|(session, entry)| Act::Progress { session, entry }),
         1 => (small.clone(), any::<u8>()).prop_map(|(session, entry)| Act::Cancel { session, entry }),
+        3 => (small.clone(), small.clone()).prop_map(|(session, other)| Act::ActsFor { session, other }),
         2 => any::<u8>().prop_map(|back| Act::Retry { back }),
         1 => (small.clone(), any::<u8>()).prop_map(|(session, entry)| Act::Describe { session, entry }),
         1 => small.clone().prop_map(|session| Act::Mark { session }),
@@ -290,6 +295,10 @@ impl Driver {
                 entry,
                 metadata: [("at".to_string(), entry.to_string())].into(),
             }),
+            Act::ActsFor { session, other } => {
+                let other = self.session(*other)?;
+                Some(self.call(self.session(*session)?, Op::ActsFor { session: other }))
+            }
             Act::Retry { back } => {
                 let past = &self.log.history;
                 let at = past.len().checked_sub(1 + usize::from(*back) % past.len().max(1))?;

@@ -147,9 +147,9 @@ fn about_healthy(scene: &Scene<'_>, waiter: &Waiter, holder: &Holder) -> Vec<pro
 fn deadlocked(scene: &Scene<'_>, deadlock: &Deadlock, base: Why) -> Why {
     let waits = deadlock.waits.iter().map(|edge| proto::Evidence {
         what: "waits".into(),
-        sentence: format!("{} (session {}) waits for {}", edge.name, edge.session, edge.group),
+        sentence: format!("{} (session {}) waits for {}", edge.name, edge.owner(), edge.group),
         at_ms: Some(edge.since.0),
-        session: Some(edge.session.0),
+        session: Some(edge.owner().0),
     });
     Why {
         cause: tie_code(deadlock.tie()),
@@ -203,7 +203,7 @@ pub(super) fn deadlock_sentence(deadlock: &Deadlock) -> String {
 pub(super) fn deadlock_advice(deadlock: &Deadlock) -> Vec<proto::Advice> {
     let newest = deadlock.newest().map(|edge| {
         let what = format!("break it where the newest wait is, that of {} for {}", edge.name, edge.group);
-        remedy::advice(what, remedy::close(edge.session))
+        remedy::advice(what, remedy::close(edge.owner()))
     });
     newest.into_iter().collect()
 }

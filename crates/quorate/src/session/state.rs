@@ -82,6 +82,7 @@ enum Purpose {
     /// The seat that it had then.
     Stopped(PlaceKey, Option<Seat>, Answer<()>),
     Progress(PlaceKey),
+    ActsFor,
     End(Vec<oneshot::Sender<Result<(), Error>>>),
 }
 
@@ -129,6 +130,13 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(clock: Clock, options: SessionOptions) -> Self {
+        let mut state = Self::silent(clock, options);
+        state.say_for_whom();
+        state
+    }
+
+    /// Before anything was said.
+    fn silent(clock: Clock, options: SessionOptions) -> Self {
         Self {
             clock,
             options,

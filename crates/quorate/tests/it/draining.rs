@@ -275,3 +275,48 @@ async fn who_closes_the_cycle_and_asked_is_refused_at_once() {
     assert!(matches!(error, Error::Deadlock { .. }), "it would wait for itself: {error}");
     assert!(guard.is_held());
 }
+
+/// A session for a program that another one runs and waits for.
+async fn inside(service: &Service, outer: &Session) -> Session {
+    let options = SessionOptions::with_ttl(LONG).acts_for(outer.id().unwrap());
+    service.client().await.session(options).await.unwrap()
+}
+
+#[tokio::test]
+async fn programs_that_run_programs_are_a_deadlock_that_only_an_inner_wait_ends() {
+    let service = Service::start().await;
+    let (a, b) = (session(&service).await, session(&service).await);
+    let left = soon(acquire(&a, "left", "a")).await.unwrap().unwrap();
+    let right = soon(acquire(&b, "right", "b")).await.unwrap().unwrap();
+    let (in_a, in_b) = (inside(&service, &a).await, inside(&service, &b).await);
+    let wants = in_a.lock("right").unwrap().break_deadlock();
+    let waits = tokio::spawn(async move { wants.acquire().await });
+    until_waiting(&service, "right", 1).await;
+    let other = acquire(&in_b, "left", "in b");
+    let error = soon(waits).await.unwrap().unwrap_err();
+    let id = |session: &Session| session.id().unwrap();
+    let part = format!("session {} waits for right through session {}, held by", id(&a), id(&in_a));
+    assert!(matches!(&error, Error::Deadlock { message, .. } if message.contains(&part)), "{error}");
+    assert!(left.is_held() && right.is_held());
+    left.release().await.unwrap();
+    assert!(soon(other).await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test]
+async fn for_whom_it_acts_is_said_again_when_the_session_was_lost() {
+    let service = Service::start().await;
+    let outer = session(&service).await;
+    let held = soon(acquire(&outer, "orders", "outer")).await.unwrap().unwrap();
+    let inner = inside(&service, &outer).await;
+    let lost = inner.id().unwrap();
+    service.expire_session(lost);
+    soon(async {
+        while inner.id().is_none_or(|id| id == lost) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let error = soon(inner.lock("orders").unwrap().break_deadlock().acquire()).await.unwrap_err();
+    assert!(matches!(error, Error::Deadlock { .. }), "its outer one has it: {error}");
+    assert!(held.is_held());
+}

@@ -90,7 +90,10 @@ pub(super) fn deadlocks_table(reply: &proto::ExplainReply) -> Option<String> {
             rows.row([
                 deadlock.tie.clone(),
                 wait.name.clone(),
-                wait.session.to_string(),
+                match wait.through {
+                    Some(inner) => format!("{} through {inner}", wait.session),
+                    None => wait.session.to_string(),
+                },
                 wait.group.clone(),
                 held_by.collect::<Vec<_>>().join(", "),
                 ago(Wall(wait.since_ms), now),

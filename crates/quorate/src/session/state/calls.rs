@@ -27,6 +27,13 @@ impl State {
         self.last_request
     }
 
+    /// The first call of a session that acts for another: a wait that came before could close a deadlock unseen.
+    pub(super) fn say_for_whom(&mut self) {
+        if let Some(session) = self.options.acts_for {
+            self.ask(Op::ActsFor { session }, Purpose::ActsFor);
+        }
+    }
+
     /// Asks for a place.
     ///
     /// # Errors
@@ -241,6 +248,8 @@ impl State {
                     place.signed();
                 }
             }
+            // A service of an older level refuses it, and sees less.
+            (Purpose::ActsFor, _) => {}
             (Purpose::End(answers), _) => {
                 answers.into_iter().for_each(|answer| resolve(Some(answer), Ok(())));
                 self.finish_by_own_call();
@@ -325,6 +334,7 @@ impl Call {
             Op::Cancel { .. } => "a cancel".into(),
             Op::Describe { .. } => "a description".into(),
             Op::End => "the end of the session".into(),
+            Op::ActsFor { .. } => "the word for whom it acts".into(),
         }
     }
 
@@ -337,7 +347,7 @@ impl Call {
             Purpose::End(answers) => {
                 answers.drain(..).for_each(|answer| resolve(Some(answer), Err(error.clone())));
             }
-            Purpose::Join(_) | Purpose::Cancel(_) | Purpose::Progress(_) => {}
+            Purpose::Join(_) | Purpose::Cancel(_) | Purpose::Progress(_) | Purpose::ActsFor => {}
         }
     }
 

@@ -69,6 +69,7 @@ impl State {
         for (_, mut call) in std::mem::take(&mut self.calls) {
             call.lose(error);
         }
+        self.say_for_whom();
         let mut again = Vec::new();
         let mut gone = Vec::new();
         for (key, place) in &mut self.places {

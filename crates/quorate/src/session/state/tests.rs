@@ -460,3 +460,29 @@ fn a_holder_that_is_asked_to_stop_acts_until_it_has_and_is_told() {
     assert_eq!((stopped.event, stopped.token), (Event::Standby, None));
     assert_eq!(state.place(key).unwrap().asked_to_stop(), None);
 }
+
+/// The frames that call for something, as words.
+fn asked(state: &mut State, now: u64) -> Vec<String> {
+    let call = |frame: proto::ClientFrame| match frame.frame {
+        Some(Frame::Call(call)) => Some(format!("{} {:?}", call.request, call.op.unwrap())),
+        _ => None,
+    };
+    let words = state.take_frames(at(now)).into_iter().filter_map(call);
+    words.map(|word| word.split('(').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn for_whom_it_acts_is_said_first_in_each_session() {
+    let options = SessionOptions::with_ttl(Duration::from_millis(TTL)).acts_for(SessionId(3));
+    let mut state = State::new(Clock::new(), options);
+    greet(&mut state, 0);
+    let wanted = || join(Face::Lock, MemberKind::Full);
+    state.join(wanted(), Terms::default()).unwrap();
+    assert_eq!(asked(&mut state, 1), ["1 ActsFor", "2 Join"]);
+    state.ended(Reason::Expired, "no keepalive");
+    greet(&mut state, 10);
+    state.join(wanted(), Terms::default()).unwrap();
+    assert_eq!(asked(&mut state, 11), ["3 ActsFor", "4 Join"]);
+    state.answered(RequestId(3), proto::answer::Reply::Refused(proto::Refusal::default())).unwrap();
+    assert!(state.over().is_none(), "a service that does not know it yet only sees less");
+}
