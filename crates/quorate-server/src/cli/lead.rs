@@ -47,7 +47,7 @@ pub struct LeadArgs {
 const LONG_HELP: &str = "\
 With COMMAND:
   As `quorate lock`: COMMAND is told the office by QUORATE_GROUP, QUORATE_TOKEN, QUORATE_SEAT,
-  QUORATE_CLUSTER, QUORATE_SERVER and QUORATE_VALUE; it has ended before another leads; and the
+  QUORATE_CLUSTER, QUORATE_SERVER, QUORATE_SESSION and QUORATE_VALUE; it has ended before another leads; and the
   exit code is its own, or one of Quorate's.
 
 Without COMMAND:
@@ -84,7 +84,7 @@ pub(super) fn run(args: LeadArgs, global: &Global) -> Outcome {
 async fn campaign(args: &LeadArgs, global: &Global) -> Outcome {
     let mut asked = Asked::listen(&FORWARDED)?;
     let client = Client::connect(global.server.to_string()).map_err(failure)?;
-    let options = args.wrap.session("lead", args.command.first().map(OsString::as_os_str));
+    let options = args.wrap.session("lead", args.command.first().map(OsString::as_os_str), &global.server);
     let session = tokio::select! {
         session = client.session(options) => session.map_err(failure)?,
         signal = asked.next() => return Err(interrupted(signal, &args.name)),

@@ -14,7 +14,7 @@ pub(super) mod wrapper;
 
 use super::exit::{Code, Failure, Outcome};
 use super::{Global, block_on};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use quorate::{Client, Error, Lock, LockGuard, RwLock, Semaphore, Session};
 use signals::{Asked, FORWARDED};
 use std::ffi::OsString;
@@ -38,11 +38,23 @@ pub struct LockArgs {
     /// How many may hold it at once, each on a seat of its own
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     seats: Option<u32>,
+    /// What to do about a wait that would never end: wait and say so, or exit 73 and name the circle
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnDeadlock::Wait)]
+    on_deadlock: OnDeadlock,
     #[command(flatten)]
     wrap: WrapArgs,
     /// What to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// What becomes of a wait that is part of a deadlock (RULES R19).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnDeadlock {
+    /// It goes on; what it waits for is said on standard error, and by `quorate explain deadlock`.
+    Wait,
+    /// It is given up. Of several that say so the newest is.
+    Break,
 }
 
 const LONG_HELP: &str = "\
@@ -55,6 +67,8 @@ Environment of COMMAND:
   QUORATE_PROGRESS  with --progress: the file to touch
   QUORATE_CLUSTER   the cluster that gave the token, 32 hexadecimal digits
   QUORATE_SERVER    where the service is
+  QUORATE_SESSION   the number of the session: a `quorate lock` inside COMMAND says by it whose
+                    COMMAND it is
 
 When the authority is lost:
   The service is silent, this process is stopped, or an operator closes the session. At deadline
@@ -71,6 +85,14 @@ Kinds of locks:
   --shared   together with others that say --shared, never with one that does not: readers and
              writers of one name. First come, first served, so no kind starves the other
   --seats K  a semaphore: K hold it at once, each on a seat of its own. The same K for all
+
+Locks inside locks:
+  When COMMAND is `quorate lock` again, or starts it, what the inner one waits for the outer one
+  waits for too. Two that take the same locks in opposite order may so wait for each other for
+  ever, and one that takes its own lock again does. That is a deadlock: it is said on standard
+  error and by `quorate explain deadlock`.
+  --on-deadlock break  ends a wait that is part of one: of those that say so, the newest. COMMAND
+                       was not run, the exit code is 73, what the outer one holds it still holds
 
 Exit codes:
   COMMAND's own, and
@@ -98,6 +120,7 @@ Examples:
   quorate lock --shared prices -- ./read.sh      with other readers, while nobody writes
   quorate lock --seats 3 licences -- ./render.sh three at once
   quorate lock --max-hold 1h batch -- ./batch.sh asked to end after an hour
+  quorate lock stock -- quorate lock --on-deadlock break orders -- ./book.sh
   quorate lock --wait 30s orders -- quorate guard run --state orders.guard orders -- ./append.sh";
 
 /// What is held: a lock alone, a lock together with others, or a seat of several.
@@ -117,13 +140,24 @@ macro_rules! stated {
 }
 pub(super) use stated;
 
+/// Says the same of each kind that can be part of a deadlock.
+macro_rules! breakable {
+    ($lock:expr, $args:expr) => {{
+        let lock = stated!($lock, $args);
+        match $args.on_deadlock {
+            OnDeadlock::Wait => lock,
+            OnDeadlock::Break => lock.break_deadlock(),
+        }
+    }};
+}
+
 impl Kind {
     fn of(args: &LockArgs, session: &Session) -> Result<Self, Error> {
         let name = &*args.name;
         Ok(match (args.seats, args.shared) {
-            (Some(seats), _) => Self::Seats(stated!(session.semaphore(name, seats)?, args)),
-            (None, true) => Self::Shared(stated!(session.rwlock(name)?, args)),
-            (None, false) => Self::Alone(stated!(session.lock(name)?, args)),
+            (Some(seats), _) => Self::Seats(breakable!(session.semaphore(name, seats)?, args)),
+            (None, true) => Self::Shared(breakable!(session.rwlock(name)?, args)),
+            (None, false) => Self::Alone(breakable!(session.lock(name)?, args)),
         })
     }
 
@@ -150,7 +184,7 @@ pub(super) fn run(args: LockArgs, global: &Global) -> Outcome {
     block_on(async move {
         let mut asked = Asked::listen(&FORWARDED)?;
         let client = Client::connect(global.server.to_string()).map_err(failure)?;
-        let options = args.wrap.session("lock", Some(&args.command[0]));
+        let options = args.wrap.session("lock", Some(&args.command[0]), &global.server);
         let session = tokio::select! {
             session = client.session(options) => session.map_err(failure)?,
             signal = asked.next() => return Err(interrupted(signal, &args.name)),

@@ -512,3 +512,104 @@ fn a_lead_without_a_command_takes_no_promise_of_signs() {
     let wrong = place.run(&["lead", "boss", "--progress", "1s"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }
+
+/// Two commands under a lock each, that want the other's: `one` holds stock and wants orders, with these options, and
+/// `two` the other way round. `two` waits last.
+fn crossed(place: &Place, options: &[&str]) -> (Running, Running) {
+    let quorate = env!("CARGO_BIN_EXE_quorate");
+    let nested = |name: &str, own: &str, other: &str, options: &str| {
+        let script = format!(
+            "touch {name}; wait_for go-{name}; {quorate} lock {options} --name {name} {other} -- touch {name}-ran"
+        );
+        let running = place.start_script(&["lock", own], &script);
+        place.until(name, || place.path(name).exists());
+        running
+    };
+    let one = nested("one", "stock", "orders", &options.join(" "));
+    let two = nested("two", "orders", "stock", "");
+    place.write("go-one");
+    place.until_waiting("orders", 1);
+    place.write("go-two");
+    (one, two)
+}
+
+#[test]
+fn nested_locks_in_opposite_order_end_where_that_was_asked() {
+    let place = Place::new();
+    let (mut one, mut two) = crossed(&place, &["--on-deadlock", "break"]);
+    let (code, said) = one.ended();
+    assert_eq!(code, Some(73), "{said}");
+    let last = last_line(&said);
+    for part in
+        ["quorate: not granted", "waits for orders through session", "waits for stock through session"]
+    {
+        assert!(last.contains(part), "{part:?} is not in {last:?}");
+    }
+    let (code, said) = two.ended();
+    assert_eq!(code, Some(0), "the other goes on: {said}");
+    assert!(place.path("two-ran").exists() && !place.path("one-ran").exists());
+}
+
+#[test]
+fn nested_locks_in_opposite_order_wait_and_say_so_and_the_advice_ends_it() {
+    let place = Place::new();
+    let (mut one, mut two) = crossed(&place, &[]);
+    let all = || place.server.json(&["explain", "deadlock"]).remove(0);
+    place.until("the deadlock is seen", || all()["cause"] == "deadlock_cycle");
+    let all = all();
+    for lock in ["stock", "orders"] {
+        let told = place.server.json(&["explain", "lock", lock]).remove(0);
+        assert_eq!(told["deadlocks"], all["deadlocks"], "it is seen from {lock}");
+    }
+    let waits = all["deadlocks"][0]["waits"].as_array().expect("the waits");
+    let names: Vec<_> = waits.iter().map(|wait| (&wait["name"], &wait["group"])).collect();
+    assert_eq!(names, [(&"one".into(), &"orders".into()), (&"two".into(), &"stock".into())], "{all:#}");
+    let newest = waits[1]["through"].as_u64().expect("the inner session");
+    let advice = all["remedies"][0]["command"].as_str().expect("a command");
+    assert!(advice.starts_with(&format!("quorate session close {newest}")), "{all:#}");
+    let table = place.run(&["explain", "deadlock"]);
+    assert!(table.stdout.contains(&format!("through {newest}")), "{table:?}");
+
+    let arguments: Vec<&str> = advice.split(' ').skip(1).collect();
+    assert_eq!(place.run(&arguments).code, Some(0));
+    let (code, said) = two.ended();
+    assert_eq!(code, Some(73), "{said}");
+    assert_eq!(one.ended().0, Some(0), "the other goes on");
+    assert!(place.path("one-ran").exists() && !place.path("two-ran").exists());
+}
+
+#[test]
+fn a_lock_inside_itself_is_a_deadlock_of_one() {
+    let place = Place::new();
+    let quorate = env!("CARGO_BIN_EXE_quorate");
+    let inner = [quorate, "lock", "--on-deadlock", "break", "orders", "--", "true"];
+    let ran = place.run(&[&["lock", "orders", "--"], &inner[..]].concat());
+    assert_eq!(ran.code, Some(73), "{ran:?}");
+    assert!(ran.last_line().contains("waits for orders through session"), "{ran:?}");
+
+    let mut waits =
+        place.start(&[&["lock", "orders", "--"], &[quorate, "lock", "orders", "--", "true"][..]].concat());
+    let why = || place.explained("orders")["waiters"][0]["cause"].clone();
+    place.until("it says why", || why() == "deadlock_self");
+    waits.signal(Signal::TERM);
+    let (code, said) = waits.ended();
+    assert_eq!(code, Some(143), "{said}");
+}
+
+#[test]
+fn a_session_of_another_service_is_somebody_else() {
+    let (place, other) = (Place::new(), Place::new());
+    let mut holds = other.start_script(&["lock", "orders"], "touch held; wait_for go");
+    other.until("it is held", || other.path("held").exists());
+    let address = other.server.address.to_string();
+    let quorate = env!("CARGO_BIN_EXE_quorate");
+    // Both outer sessions are the first of their services: the inner one must not be taken for the other's own.
+    let limits = ["--on-deadlock", "break", "--wait", "300ms"];
+    let elsewhere =
+        [&[quorate, "--server", &address, "lock"], &limits[..], &["orders", "--", "true"]].concat();
+    let ran = place.run(&[&["lock", "orders", "--"], &elsewhere[..]].concat());
+    assert_eq!(ran.code, Some(73), "{ran:?}");
+    assert!(ran.last_line().contains("was not granted within 300ms"), "{ran:?}");
+    other.write("go");
+    assert_eq!(holds.ended().0, Some(0));
+}

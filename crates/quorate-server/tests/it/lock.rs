@@ -211,12 +211,15 @@ fn a_command_has_its_own_exit_code_output_and_environment() {
     let cluster = place.server.json(&["status"])[0]["cluster"].as_str().expect("a cluster").to_owned();
     let token: u64 =
         ran.stdout.lines().find_map(|line| line.strip_prefix("QUORATE_TOKEN=")).unwrap().parse().unwrap();
+    let session =
+        ran.stdout.lines().find_map(|line| line.strip_prefix("QUORATE_SESSION=")).expect("a session");
+    assert!(session.parse::<u64>().is_ok(), "{session}");
     let expected = format!(
         "QUORATE_CLUSTER={cluster}\nQUORATE_GROUP=orders\nQUORATE_ORDINAL=1\nQUORATE_SEAT=0\n\
-         QUORATE_SERVER={}\nQUORATE_TOKEN={token}\n",
+         QUORATE_SERVER={}\nQUORATE_SESSION={session}\nQUORATE_TOKEN={token}\n",
         place.server.address
     );
-    assert_eq!((ran.stdout, cluster.len()), (expected, 32));
+    assert_eq!((&ran.stdout, cluster.len()), (&expected, 32));
     let again = place.run(&[], "echo $QUORATE_TOKEN");
     assert!(again.stdout.trim().parse::<u64>().unwrap() > token, "{again:?} after {token}");
 }

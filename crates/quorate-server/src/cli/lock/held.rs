@@ -106,6 +106,8 @@ impl<'a> Held<'a> {
             ("QUORATE_SEAT", guard.seat().to_string()),
             ("QUORATE_CLUSTER", guard.cluster().to_string()),
             ("QUORATE_SERVER", global.server.to_string()),
+            // Without a session nothing: it must not be taken for that of a command further out.
+            ("QUORATE_SESSION", session.id().map(|id| id.to_string()).unwrap_or_default()),
         ];
         environment.extend(wrapped.environment.iter().cloned());
         environment.extend(sign.iter().map(|sign| ("QUORATE_PROGRESS", sign.path())));

@@ -11,8 +11,10 @@ use super::{duration, say};
 use crate::cli::Global;
 use crate::cli::exit::{Code, Failure, Outcome};
 use crate::cli::guardian::Status;
+use crate::cli::servers::Servers;
 use clap::Args;
 use quorate::{Error, LockGuard, SessionOptions};
+use quorate_core::id::SessionId;
 use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -72,7 +74,12 @@ pub(in crate::cli) struct Wrapped<'a> {
 
 impl WrapArgs {
     /// The session of a process that holds a seat for `command`, or for itself.
-    pub(in crate::cli) fn session(&self, verb: &str, command: Option<&OsStr>) -> SessionOptions {
+    pub(in crate::cli) fn session(
+        &self,
+        verb: &str,
+        command: Option<&OsStr>,
+        server: &Servers,
+    ) -> SessionOptions {
         let program = command.map(|command| {
             let program = Path::new(command).file_name().unwrap_or(command).to_string_lossy();
             format!(" -- {}", program.chars().filter(|c| !c.is_control()).take(50).collect::<String>())
@@ -80,11 +87,23 @@ impl WrapArgs {
         let (program, pid) = (program.unwrap_or_default(), std::process::id());
         let options =
             SessionOptions::with_ttl(self.ttl).label(format!("quorate {verb}{program} (pid {pid})"));
-        match self.grace {
+        let options = match self.grace {
             Some(grace) => options.warning(grace),
+            None => options,
+        };
+        match outer(server) {
+            Some(outer) => options.acts_for(outer),
             None => options,
         }
     }
+}
+
+/// The session of the wrapper whose command this process is, or was started by: it goes on when this one has ended,
+/// so it waits for what this one waits for (RULES R19). Another service's is none.
+fn outer(server: &Servers) -> Option<SessionId> {
+    let same = std::env::var("QUORATE_SERVER").ok()?.parse::<Servers>().ok()? == *server;
+    let session = std::env::var("QUORATE_SESSION").ok()?;
+    session.parse().ok().filter(|_| same).map(SessionId)
 }
 
 /// Runs the command under the seat, gives the seat back, and exits as the command did.
