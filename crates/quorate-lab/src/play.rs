@@ -1,16 +1,16 @@
 //! One scenario being played: it does what a command says, and tells what happened.
 
+use crate::diagram::graph::waits_of;
 use crate::network::{Delay, Network, Order};
 use crate::node::Cut;
-use crate::diagram::graph::waits_of;
 use crate::script::Command;
 use crate::story::Story;
 use crate::trace::Trace;
 use crate::world::World;
 use quorate_core::id::ViewId;
 use quorate_core::protocol::{Kind, Members, Peer, ProcessId, Protocol};
-use quorate_core::wait::Wait;
 use quorate_core::trace::{Loss, MessageNo, Step, What};
+use quorate_core::wait::Wait;
 
 /// At most so many things happen in one `run`, so that a scenario ends.
 const STEPS_MAX: u64 = 100_000;

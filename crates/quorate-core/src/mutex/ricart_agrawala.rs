@@ -17,7 +17,8 @@
 //! **Safety.** Of two that wait, only one replies to the other, as both compare the same pair of timestamps;
 //! a process that has replied to a request stamps its own later ones higher. A restart forgets that stamp, so
 //! a reply is worth something only as long as no other life of its sender was heard from: then the process
-//! asks again, under a new `ask` number, and the old reply counts no more.
+//! asks again, under a new `ask` number, and the old reply counts no more. It also asks again whom a detector
+//! says to run while its reply is missing: the life that was asked may be over.
 //!
 //! **Needs.** Members that are known to all; a `View` may only take some away.
 //! Any order of messages, and doubled ones, do no harm. Loss does,
@@ -337,7 +338,28 @@ impl RicartAgrawala {
     fn trusted(&mut self, peer: Peer, out: &mut Outbox<Self>) {
         self.suspected.retain(|process| *process != peer.process);
         if peer.process != self.me.process && self.members.contains(peer.process) {
+            // A life that was never heard of may have stopped with the request in its hands, and whoever
+            // speaks now may be the next one.
+            let asked = self.asks();
             self.heard(peer, out);
+            if self.misses(peer.process) && self.asks() == asked {
+                self.ask_again(peer.process, out);
+            }
+        }
+    }
+
+    /// How often anybody was asked again for the present request.
+    fn asks(&self) -> Option<u64> {
+        match &self.role {
+            Role::Waiting { ask, .. } => Some((*ask).into()),
+            _ => None,
+        }
+    }
+
+    fn misses(&self, process: ProcessId) -> bool {
+        match &self.role {
+            Role::Waiting { missing, .. } => missing.iter().any(|(other, _)| *other == process),
+            _ => false,
         }
     }
 

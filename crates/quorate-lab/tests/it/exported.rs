@@ -245,7 +245,9 @@ fn mermaid_is_balanced_and_shows_losses_and_cuts() {
     for story in some_stories() {
         check_mermaid(&mermaid(&story).unwrap());
     }
-    assert!(mermaid(&violated()).unwrap().contains("Note over n1,n4: violated: n2 has waited for more than 6 ms"));
+    assert!(
+        mermaid(&violated()).unwrap().contains("Note over n1,n4: violated: n2 has waited for more than 6 ms")
+    );
     let diagram = mermaid(&partition_and_crash()).unwrap();
     for part in ["n2-xn3: REQUEST", "rect rgba", "links cut: n1 n2 n3 | n4 n5", "n3#35;2 starts", "-->>"] {
         assert!(diagram.contains(part), "{part} is not in\n{diagram}");

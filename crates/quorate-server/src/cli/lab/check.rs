@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 
 /// `quorate lab check`
 #[derive(Args, Debug)]
-#[command(after_help = "Ends with 0 if everything holds in every reachable state, with 1 and the shortest scenario \
+#[command(
+    after_help = "Ends with 0 if everything holds in every reachable state, with 1 and the shortest scenario \
     if something does not.\n\nExamples:\n  quorate lab check ricart-agrawala --n 3 --crashes 1\n  \
     quorate lab check maekawa-basic                    finds its deadlock\n  \
-    quorate lab check term --mutant vote-not-durable > broken.txt; quorate lab run broken.txt --svg broken.svg")]
+    quorate lab check term --mutant vote-not-durable > broken.txt; quorate lab run broken.txt --svg broken.svg"
+)]
 pub struct CheckArgs {
     /// The protocol, as `quorate lab list` names it
     protocol: String,
@@ -65,7 +67,14 @@ impl CheckArgs {
     /// The budget, if any of it was stated.
     fn faults(&self) -> Option<Faults> {
         let stated = [
-            self.crashes, self.restarts, self.wipes, self.drops, self.doubles, self.suspicions, self.pauses, self.timers,
+            self.crashes,
+            self.restarts,
+            self.wipes,
+            self.drops,
+            self.doubles,
+            self.suspicions,
+            self.pauses,
+            self.timers,
         ];
         let or = |value: Option<u8>| value.unwrap_or(0);
         stated.iter().any(Option::is_some).then(|| Faults {
@@ -84,9 +93,11 @@ impl CheckArgs {
 
 /// `quorate lab fuzz`
 #[derive(Args, Debug)]
-#[command(after_help = "Ends with 0 if all worlds hold and get on after healing, with 1 and a small scenario of the \
+#[command(
+    after_help = "Ends with 0 if all worlds hold and get on after healing, with 1 and a small scenario of the \
     first that does not.\n\nExamples:\n  quorate lab fuzz maekawa --seeds 1000000\n  \
-    quorate lab fuzz token-ring --mutant older-generation")]
+    quorate lab fuzz token-ring --mutant older-generation"
+)]
 pub struct FuzzArgs {
     /// The protocol, as `quorate lab list` names it
     protocol: String,
@@ -126,7 +137,10 @@ pub(super) fn check(args: &CheckArgs, global: &Global) -> Outcome {
     let begun = Instant::now();
     let progress = Progress::new(global);
     let found = subject.search(&asked, &mut |states, looked| {
-        progress.show(&format!("{states} states, {looked} of them looked at, {}", rate(states, begun.elapsed(), "states")));
+        progress.show(&format!(
+            "{states} states, {looked} of them looked at, {}",
+            rate(states, begun.elapsed(), "states")
+        ));
     });
     progress.end();
     let found = found.map_err(usage)?;
@@ -239,7 +253,12 @@ fn said(failed: &Failed) -> String {
 }
 
 /// Shares the seeds among threads. Of several failures the one with the smallest seed is told.
-fn all_worlds(args: &FuzzArgs, subject: &Subject, progress: &Progress, begun: Instant) -> Result<Fuzzed, String> {
+fn all_worlds(
+    args: &FuzzArgs,
+    subject: &Subject,
+    progress: &Progress,
+    begun: Instant,
+) -> Result<Fuzzed, String> {
     let end = args.first.checked_add(args.seeds).ok_or("there are no such seeds")?;
     let (next, stop) = (AtomicU64::new(args.first), AtomicBool::new(false));
     let sum: Mutex<Result<Fuzzed, String>> = Mutex::new(Ok(Fuzzed::default()));
@@ -257,7 +276,11 @@ fn all_worlds(args: &FuzzArgs, subject: &Subject, progress: &Progress, begun: In
             }
             add(&mut sum, one);
             if let Ok(sum) = &*sum {
-                progress.show(&format!("{} worlds, {}", sum.worlds, rate(sum.worlds, begun.elapsed(), "worlds")));
+                progress.show(&format!(
+                    "{} worlds, {}",
+                    sum.worlds,
+                    rate(sum.worlds, begun.elapsed(), "worlds")
+                ));
             }
         }
     };

@@ -94,7 +94,8 @@ fn mutex(args: &MutexArgs, global: &Global) -> Result<(), Failure> {
     if args.n.iter().any(|n| !(2..=PROCESSES_MAX).contains(n)) {
         return Err(usage(format!("--n takes numbers from 2 to {PROCESSES_MAX}")));
     }
-    let mut table = Rows::new(&["protocol", ">N", ">messages", ">all want in", ">delay", ">hand-over", "formula"]);
+    let mut table =
+        Rows::new(&["protocol", ">N", ">messages", ">all want in", ">delay", ">hand-over", "formula"]);
     for protocol in figures::MUTEX_PROTOCOLS {
         for &n in &args.n {
             let quiet = figures::measure(protocol, n, Load::Quiet);

@@ -99,7 +99,8 @@ impl Forms {
     fn make(&self, story: &Story, global: &Global) -> Result<(), Failure> {
         let story = story.slice(&self.slice()).map_err(|error| usage(error.to_string()))?;
         if self.text {
-            let options = TextOptions { ascii: self.ascii, width: output::columns(), ..TextOptions::default() };
+            let options =
+                TextOptions { ascii: self.ascii, width: output::columns(), ..TextOptions::default() };
             let drawn = text(&story, options);
             output::line(drawn.trim_end())?;
         }
@@ -141,7 +142,8 @@ pub(super) fn run(args: &RunArgs, global: &Global) -> Outcome {
         Some(seed) => seeded(&script, seed),
     };
     let played = play(&script).map_err(|why| usage(format!("{name}: {why}")))?;
-    let stage = played.stage.as_ref().ok_or_else(|| usage(format!("{name} begins no world: it needs nodes")))?;
+    let stage =
+        played.stage.as_ref().ok_or_else(|| usage(format!("{name} begins no world: it needs nodes")))?;
     let story = stage.story(&name, sentence(&script));
     let same = args.seed.is_some() || args.update || played.text == script;
     let quiet = args.forms.text || global.json;
@@ -159,7 +161,8 @@ pub(super) fn run(args: &RunArgs, global: &Global) -> Outcome {
         }))?;
     }
     if args.update {
-        let path = path.ok_or_else(|| usage(format!("{name} is built in: copy it to a file to change it")))?;
+        let path =
+            path.ok_or_else(|| usage(format!("{name} is built in: copy it to a file to change it")))?;
         write(&path, &played.text, global)?;
     }
     match same {
@@ -179,7 +182,9 @@ fn read(scenario: &str) -> Result<(String, String, Option<PathBuf>), Failure> {
         return Ok((scenario.into(), script.into(), None));
     }
     let script = std::fs::read_to_string(&path).map_err(|error| {
-        usage(format!("{scenario} is no scenario of `quorate lab list`, and cannot be read as a file: {error}"))
+        usage(format!(
+            "{scenario} is no scenario of `quorate lab list`, and cannot be read as a file: {error}"
+        ))
     })?;
     Ok((scenario.into(), script, Some(path)))
 }
