@@ -110,11 +110,6 @@ fn message_missing<P: Mutex>(
         Parcel::Mail(message) => message.name() == kind && message.about() == Some(request),
         _ => false,
     };
-    let coming =
-        spot.flights().iter().position(|f| f.from.process == from && f.to.process == at && answer(f));
-    if let Some(place) = coming {
-        return if spot.harmed() { Ok(()) } else { changes_after(rules, spot, at, wait, place) };
-    }
     let asks = |f: &Flying<P::Message>| match &f.parcel {
         Parcel::Mail(message) => message.about() == Some(request),
         _ => false,
@@ -122,12 +117,22 @@ fn message_missing<P: Mutex>(
     if spot.flights().iter().any(|f| f.from.process == at && f.to.process == from && asks(f)) {
         return Ok(());
     }
+    // An answer to what was asked before it was asked again changes nothing; one of those under way does.
+    let coming = spot.flights().iter().enumerate();
+    let coming = coming.filter(|(_, f)| f.from.process == from && f.to.process == at && answer(f));
+    let mut nothing_changes = None;
+    for (place, _) in coming {
+        match changes_after(rules, spot, at, wait, place) {
+            Ok(()) => return Ok(()),
+            Err(why) => nothing_changes = Some(why),
+        }
+    }
     let other = spot.node(from);
     let owes = |owed: &Wait| matches!(&owed.goal, Goal::Answer { kind: k, request: r } if *k == kind && *r == request);
     if other.power != Power::Up || other.machine.waits().iter().any(owes) || spot.harmed() {
         return Ok(());
     }
-    Err(format!("neither is it under way nor does {from} hold it back"))
+    Err(nothing_changes.unwrap_or_else(|| format!("neither is it under way nor does {from} hold it back")))
 }
 
 /// A request is not over: its process waits or is inside, or mail about it is under way; or its life is over.
