@@ -137,6 +137,11 @@ impl Members {
         self.0.len() / 2 + 1
     }
 
+    /// The one before in a ring, the last before the first.
+    pub fn before(&self, process: ProcessId) -> ProcessId {
+        self.iter().rev().find(|other| *other < process).unwrap_or(self.0[self.0.len() - 1])
+    }
+
     /// The next one in a ring, the first after the last.
     pub fn after(&self, process: ProcessId) -> ProcessId {
         self.iter().find(|other| *other > process).unwrap_or(self.0[0])
@@ -190,6 +195,39 @@ pub trait Kind: Clone + Eq + Ord + Hash + Debug + Display {
     fn name(&self) -> &'static str {
         Self::KINDS[self.kind() as usize]
     }
+}
+
+/// Names without content, as a [`Kind`]: `kinds! { pub enum Call { Enter = "enter", Leave = "leave" } }`.
+#[macro_export]
+macro_rules! kinds {
+    ($(#[$doc:meta])* $visible:vis enum $name:ident { $($(#[$each:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $visible enum $name { $($(#[$each])* $variant),+ }
+
+        impl $crate::protocol::Kind for $name {
+            const KINDS: &'static [&'static str] = &[$($word),+];
+            fn kind(&self) -> u8 {
+                *self as u8
+            }
+        }
+
+        impl ::core::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.write_str($crate::protocol::Kind::name(self))
+            }
+        }
+
+        impl ::core::str::FromStr for $name {
+            type Err = ();
+            fn from_str(text: &str) -> ::core::result::Result<Self, ()> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(()),
+                }
+            }
+        }
+    };
 }
 
 /// A rule that processes follow together. Build the value before its start, then hand it inputs.

@@ -11,6 +11,7 @@
 //! | [`fuzz`] | runs random worlds with faults, heals them, and wants progress; [`shrink`] makes a failure small |
 //! | [`script`] | plays scenarios: commands with the history under them ([`play`], [`render`], [`catalog`]) |
 //! | [`service`] | lets worlds and the search try every order of the replicated service's commands |
+//! | [`own`] | searches and draws a protocol of your own in a line each |
 //! | [`prove`] | what is claimed of each protocol by name, and the searches and worlds that hold it to that |
 //! | [`figures`] | the numbers of the literature, counted from runs |
 //! | [`count`] | messages and delays by entry, beside the formula |
@@ -36,6 +37,7 @@ pub mod figures;
 pub mod fuzz;
 pub mod network;
 pub mod node;
+pub mod own;
 pub mod play;
 pub mod prove;
 pub mod render;

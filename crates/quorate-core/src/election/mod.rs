@@ -30,7 +30,6 @@ pub use term::{Denial, LogPosition, TermElection, TermMessage, TermOptions, Term
 
 use crate::protocol::{Kind, Peer, ProcessId, Protocol, Request};
 use core::fmt;
-use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// Counts the elections of a group: at most one leader in each. Every process keeps the greatest it has seen.
@@ -44,33 +43,11 @@ impl fmt::Display for Term {
     }
 }
 
-/// What the application asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Call {
-    /// Hold an election. Answered by [`Event::Started`], or [`Event::Refused`] if one is under way here.
-    Elect,
-}
-
-impl Kind for Call {
-    const KINDS: &'static [&'static str] = &["elect"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Call {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "elect" => Ok(Self::Elect),
-            _ => Err(()),
-        }
+crate::kinds! {
+    /// What the application asks.
+    pub enum Call {
+        /// Hold an election. Answered by [`Event::Started`], or [`Event::Refused`] if one is under way here.
+        Elect = "elect",
     }
 }
 

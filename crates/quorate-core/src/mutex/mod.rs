@@ -26,38 +26,14 @@ pub use token_ring::{
 use crate::id::Token;
 use crate::protocol::{Kind, Protocol, Request};
 use core::fmt;
-use core::str::FromStr;
 
-/// What the application asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Call {
-    /// Let me in. Answered by [`Event::Entered`], or [`Event::Refused`] if it already waits or is inside.
-    Enter,
-    /// I am done. Answered by [`Event::Left`], or [`Event::Refused`] if it is not inside.
-    Leave,
-}
-
-impl Kind for Call {
-    const KINDS: &'static [&'static str] = &["enter", "leave"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Call {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "enter" => Ok(Self::Enter),
-            "leave" => Ok(Self::Leave),
-            _ => Err(()),
-        }
+crate::kinds! {
+    /// What the application asks.
+    pub enum Call {
+        /// Let me in. Answered by [`Event::Entered`], or [`Event::Refused`] if it already waits or is inside.
+        Enter = "enter",
+        /// I am done. Answered by [`Event::Left`], or [`Event::Refused`] if it is not inside.
+        Leave = "leave",
     }
 }
 
