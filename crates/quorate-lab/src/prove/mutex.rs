@@ -1,6 +1,6 @@
 //! The rows of mutual exclusion.
 
-use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, named};
+use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, fuzzed_after, named};
 use crate::check::{entries, nobody_waits_unharmed, one_inside, one_inside_of};
 use crate::explore::{Explorer, Invariant, Rest};
 use crate::fuzz::{Fuzzer, Odds, leave, nobody_waits};
@@ -502,6 +502,10 @@ fn all_of_a_world(world: &World<TokenRing>) -> Result<(), String> {
     one_inside_of(world.nodes().iter()).and_then(|()| tokens(world.nodes().iter()))
 }
 
+/// The first token is there once the first record of its holder is durable: twice as long as the slowest disk
+/// takes.
+const FOUNDING_US: u64 = 10_000;
+
 fn token_ring_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     if let Some(planted) = flaw(asked.flaw.as_deref(), &TOKEN_RING)? {
         return Err(in_searches_only(planted, "token-ring"));
@@ -509,7 +513,7 @@ fn token_ring_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     let repair = Some(Repair { silence: Within::millis(90, 90), retry: Some(Within::millis(30, 30)) });
     let odds = Odds { faults_max: 6, crash: 400, pause: 100, cut: 150, isolate: 100, ..Odds::default() };
     let nodes = |n| format!("nodes {n} protocol=token-ring idle=park silence=90ms retry=30ms");
-    Ok(fuzzed(asked, one_token_and_one_inside, nodes, |n| {
+    Ok(fuzzed_after(FOUNDING_US, asked, one_token_and_one_inside, nodes, |n| {
         let members = Members::first(n);
         let maker = move |me| TokenRing::new(me, members.clone(), IdleToken::Park, repair);
         Fuzzer {

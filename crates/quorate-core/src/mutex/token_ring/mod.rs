@@ -30,6 +30,8 @@
 //!
 //! **Needs.** Any order of messages, and doubled ones, do no harm. Without `repair` no message may be lost
 //! and no process may stop. With it: a majority, a detector, disks that survive, and `retry` if links lose.
+//! The first member's first record is durable before anybody may claim: the first token is made by it alone, so
+//! if it stops before and comes back when a claim has succeeded, it makes a second one, of the older generation.
 //!
 //! **When it fails.** A process that is suspected but slow may still be inside when the next generation is:
 //! the guard at the resource refuses it, as fences grow with generations, and it stops when it hears of it.
