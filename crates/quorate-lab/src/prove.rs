@@ -276,10 +276,12 @@ mod tests {
     fn every_sound_protocol_holds_over_a_crash_and_a_restart() {
         let faults = Faults { crashes: 1, restarts: 1, ..Faults::default() };
         for subject in SUBJECTS.iter().filter(|subject| subject.name != "maekawa-basic") {
-            // Three that all ask, and may stop anywhere, are four million states: two are enough by default.
-            let n = (subject.name == "ricart-agrawala").then_some(2);
-            let asked = Search { n, faults: Some(faults), states_max: 5_000_000, ..Search::default() };
+            // Three of Ricart-Agrawala that stop anywhere are 12 million states and much memory: only by hand.
+            let by_hand = std::env::var("QUORATE_ROUNDS").is_ok();
+            let n = (subject.name == "ricart-agrawala" && !by_hand).then_some(2);
+            let asked = Search { n, faults: Some(faults), states_max: 20_000_000, ..Search::default() };
             let found = subject.search(&asked, &mut |_, _| {}).unwrap();
+            println!("{}: {} states", subject.name, found.unique);
             assert!(found.violation.is_none() && found.complete, "{}: {found:?}", subject.name);
         }
     }

@@ -1,7 +1,7 @@
 //! A trace with what people need to read it: the names of its numbers, its title and its seed.
 //!
 //! Diagrams, exports and the import all take a [`Story`], so that a run of real processes that was read from
-//! a file is drawn by the same code as a world. [`slice`] cuts a part out of it, [`scene`] joins what belongs
+//! a file is drawn by the same code as a world. [`mod@slice`] cuts a part out of it, [`scene`] joins what belongs
 //! together: a send and what became of it, an entry and the leaving.
 
 pub mod scene;

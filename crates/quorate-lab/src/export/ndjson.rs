@@ -1,5 +1,5 @@
 //! The run as lines of JSON: a header, then a line for each step. Nothing is lost: what [`read`] makes of
-//! what [`write`] wrote is the same story.
+//! what [`write()`] wrote is the same story.
 //!
 //! ```json
 //! {"v":1,"title":"two at once","mode":"world","seed":"7","nodes":["n1","n2"],"messages":["REQUEST","REPLY"]}

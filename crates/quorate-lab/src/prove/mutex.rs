@@ -220,6 +220,9 @@ fn ricart_agrawala(asked: &Search) -> Result<Proof<RicartAgrawala>, String> {
     };
     let n = asked.n.unwrap_or(n);
     let kept = planted == Some(Flaw::PermissionKept);
+    let faults = faults_or(asked, suited);
+    // Three that ask on links without order, and stop and start, are more states than memory holds.
+    let many = n > 2 && faults.restarts > 0;
     let members = Members::first(n);
     let small = Small {
         maker: Arc::new(move |me| {
@@ -227,8 +230,8 @@ fn ricart_agrawala(asked: &Search) -> Result<Proof<RicartAgrawala>, String> {
             if kept { one.with_kept_permissions() } else { one }
         }),
         n,
-        order: Order::Unordered,
-        faults: faults_or(asked, suited),
+        order: if many { Order::Fifo } else { Order::Unordered },
+        faults,
         calls: calls(asked.entries.unwrap_or(entries))?,
     };
     let kept = if kept { " permissions=kept" } else { "" };
