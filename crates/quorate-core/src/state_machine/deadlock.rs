@@ -102,6 +102,9 @@ impl Deadlock {
     }
 }
 
+/// How many waiters of a name are looked at to see whether one of them is deadlocked.
+const WAITERS_MAX: usize = 256;
+
 /// Everything that a session waits for: the place, the name, and who holds it.
 type Waits = BTreeMap<SessionId, Vec<Wait>>;
 
@@ -126,8 +129,9 @@ impl StateMachine {
         found
     }
 
-    /// The deadlock that keeps a name's seats from ever being free, if there is one. Only the waits behind its
-    /// holders are looked at, so this costs little in a large service.
+    /// The deadlock that keeps a name's seats from ever being free, or that one of its waits is part of, if there
+    /// is one. Only the waits behind its holders and its first waiters are looked at, so this costs little in a
+    /// large service.
     pub fn deadlock_behind(&self, name: &Name) -> Option<Deadlock> {
         let group = self.groups.get(name)?;
         let holders: Vec<SessionId> = group.holders().map(|entry| entry.session).collect();
@@ -136,7 +140,14 @@ impl StateMachine {
         let is_stuck = |holder: &SessionId| stuck.contains(holder);
         let never_free =
             if group.shared() > 0 { holders.iter().any(is_stuck) } else { holders.iter().all(is_stuck) };
-        if never_free { self.deadlocks_in(&waits).into_iter().next() } else { None }
+        if never_free {
+            return self.deadlocks_in(&waits).into_iter().next();
+        }
+        // Who shares waits for all that are alone, so one stuck holder of several is enough for it.
+        let waiting = group.waiting.values().filter_map(|entry| group.queue.get(entry));
+        let first: Vec<SessionId> = waiting.take(WAITERS_MAX).map(|entry| entry.session).collect();
+        let found = self.deadlocks_in(&self.waits_behind(&first));
+        found.into_iter().find(|deadlock| deadlock.waits.iter().any(|edge| edge.group == *name))
     }
 
     /// A session and those that act for it, directly or not.
