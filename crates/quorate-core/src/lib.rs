@@ -21,6 +21,7 @@ extern crate alloc;
 pub mod edge;
 pub mod election;
 pub mod fence;
+mod flaw;
 pub mod frame;
 pub mod id;
 pub mod lease;

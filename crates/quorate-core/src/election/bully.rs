@@ -96,27 +96,16 @@ impl fmt::Display for BullyMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum BullyTimer {
-    /// Whoever has not answered by now is taken to have stopped.
-    Answer,
-    /// Whoever answered should have announced a coordinator by now.
-    Coordinator,
-    /// An election that was refused is held again.
-    Again,
-}
-
-impl Kind for BullyTimer {
-    const KINDS: &'static [&'static str] = &["answer", "coordinator", "again"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for BullyTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum BullyTimer {
+        /// Whoever has not answered by now is taken to have stopped.
+        Answer = "answer",
+        /// Whoever answered should have announced a coordinator by now.
+        Coordinator = "coordinator",
+        /// An election that was refused is held again.
+        Again = "again",
     }
 }
 

@@ -87,23 +87,12 @@ impl fmt::Display for ChangRobertsMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum ChangRobertsTimer {
-    /// An election that has not ended is held again.
-    Retry,
-}
-
-impl Kind for ChangRobertsTimer {
-    const KINDS: &'static [&'static str] = &["retry"];
-    fn kind(&self) -> u8 {
-        0
-    }
-}
-
-impl fmt::Display for ChangRobertsTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum ChangRobertsTimer {
+        /// An election that has not ended is held again.
+        Retry = "retry",
     }
 }
 

@@ -102,23 +102,12 @@ impl fmt::Display for RingMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RingTimer {
-    /// An election that has not come round is held again.
-    Retry,
-}
-
-impl Kind for RingTimer {
-    const KINDS: &'static [&'static str] = &["retry"];
-    fn kind(&self) -> u8 {
-        0
-    }
-}
-
-impl fmt::Display for RingTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum RingTimer {
+        /// An election that has not come round is held again.
+        Retry = "retry",
     }
 }
 

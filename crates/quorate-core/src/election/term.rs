@@ -197,29 +197,18 @@ impl fmt::Display for TermMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TermTimer {
-    /// No leader was heard, or no election ended, for too long.
-    Election,
-    /// The leader speaks again.
-    Heartbeat,
-    /// The leader has to have heard from a majority by now.
-    Quorum,
-    /// A leader was heard long enough ago for this process to vote again.
-    Promise,
-}
-
-impl Kind for TermTimer {
-    const KINDS: &'static [&'static str] = &["election", "heartbeat", "quorum", "promise"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for TermTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum TermTimer {
+        /// No leader was heard, or no election ended, for too long.
+        Election = "election",
+        /// The leader speaks again.
+        Heartbeat = "heartbeat",
+        /// The leader has to have heard from a majority by now.
+        Quorum = "quorum",
+        /// A leader was heard long enough ago for this process to vote again.
+        Promise = "promise",
     }
 }
 

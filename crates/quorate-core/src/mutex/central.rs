@@ -118,27 +118,16 @@ impl fmt::Display for CentralMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum CentralTimer {
-    /// A client with a lease speaks again.
-    Beat,
-    /// A holder's right ends, on its own clock.
-    Deadline,
-    /// The coordinator gives a silent holder's grant away.
-    Lease,
-}
-
-impl Kind for CentralTimer {
-    const KINDS: &'static [&'static str] = &["beat", "deadline", "lease"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for CentralTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum CentralTimer {
+        /// A client with a lease speaks again.
+        Beat = "beat",
+        /// A holder's right ends, on its own clock.
+        Deadline = "deadline",
+        /// The coordinator gives a silent holder's grant away.
+        Lease = "lease",
     }
 }
 

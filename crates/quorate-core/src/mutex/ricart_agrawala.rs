@@ -84,23 +84,12 @@ impl fmt::Display for RicartAgrawalaMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RicartAgrawalaTimer {
-    /// Those that have not replied are asked again.
-    Ask,
-}
-
-impl Kind for RicartAgrawalaTimer {
-    const KINDS: &'static [&'static str] = &["ask"];
-    fn kind(&self) -> u8 {
-        0
-    }
-}
-
-impl fmt::Display for RicartAgrawalaTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum RicartAgrawalaTimer {
+        /// Those that have not replied are asked again.
+        Ask = "ask",
     }
 }
 

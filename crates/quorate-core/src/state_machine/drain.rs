@@ -7,11 +7,11 @@
 use super::entry::{About, Drain, Entry};
 use super::group::Group;
 use super::task::{Hand, TaskKind};
-use super::{Face, Numbering, Preempt, Reason, Refusal};
+use super::{AskedFor, Face, Numbering, Preempt, Reason, Refusal};
 use crate::id::{EntryId, SessionId};
 use crate::time::Span;
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 /// A drain takes at most this part of the holder's lease (RULES R7).
@@ -87,24 +87,41 @@ impl Group {
     pub(super) fn set_seats(&mut self, hand: &mut Hand<'_>, seats: u32) {
         self.policy.seats = Some(seats);
         self.shrink();
+        // A seat that rests and is not there any more comes free for nobody.
+        hand.step.tightened = true;
         self.settle(hand, Reason::Seats, "more seats were stated");
-        self.ask_all(hand, |no| no >= seats, &format!("the seats became {seats}"));
+        self.ask_standing(hand);
     }
 
-    /// Asks everybody that acts to stop, since the group is being deleted.
-    pub(super) fn ask_to_end(&mut self, hand: &mut Hand<'_>) {
-        self.ask_all(hand, |_| true, "the group is being deleted");
+    /// Why a holder is to stop, whoever else wants its seat: it outlasts a drain that came to nothing.
+    pub(super) fn standing(&self, entry: &Entry) -> Option<AskedFor> {
+        let seat = entry.seat?;
+        let held_too_long = entry.terms.max_hold.is_some() && entry.hold.is_none();
+        match () {
+            () if self.ending => Some(AskedFor::Delete),
+            () if seat.no.0 >= self.policy.seats() => Some(AskedFor::FewerSeats),
+            () if held_too_long => Some(AskedFor::MaxHold),
+            () => None,
+        }
     }
 
-    fn ask_all(&mut self, hand: &mut Hand<'_>, seats: impl Fn(u32) -> bool, why: &str) {
-        let asked: Vec<EntryId> = self
-            .holders()
-            .filter(|entry| entry.drain.is_none())
-            .filter(|entry| entry.seat.is_some_and(|seat| seats(seat.no.0)))
-            .map(|entry| entry.id)
+    /// Asks everybody to stop for whom there is a standing reason, and who was not asked yet.
+    pub(super) fn ask_standing(&mut self, hand: &mut Hand<'_>) {
+        let unasked = self.holders().filter(|entry| entry.drain.is_none());
+        let asked: Vec<(EntryId, String)> = unasked
+            .filter_map(|entry| {
+                let why = match self.standing(entry)? {
+                    AskedFor::FewerSeats => format!("the seats became {}", self.policy.seats()),
+                    AskedFor::MaxHold => {
+                        format!("it has held for {}, as long as it said", entry.terms.max_hold?)
+                    }
+                    _ => "the group is being deleted".to_string(),
+                };
+                Some((entry.id, why))
+            })
             .collect();
-        for id in asked {
-            self.ask(hand, id, &Ask { to: None, why, within: None, force: false });
+        for (id, why) in asked {
+            self.ask(hand, id, &Ask { to: None, why: &why, within: None, force: false });
         }
     }
 
@@ -186,13 +203,15 @@ impl Group {
                 self.changed(hand, About::of(Reason::NotStopped, &evidence, holder), &before, &[]);
             }
         }
+        self.ask_standing(hand);
     }
 
     /// A task of this queue is due. Gives back the session whose renewals a forced transfer stops.
     pub(super) fn due(&mut self, hand: &mut Hand<'_>, kind: TaskKind) -> Due {
         match kind {
             TaskKind::Rest(no) => {
-                self.resting.remove(&no);
+                // A seat that rests is a way out of a deadlock for whom it is coming free.
+                hand.step.tightened |= self.resting.remove(&no).is_some();
                 self.settle(hand, Reason::Rested, "the pause after its last holder is over");
                 self.preempt(hand);
                 self.note_idle(hand);
@@ -221,15 +240,14 @@ impl Group {
         }
         let evidence = format!("{}: it did not say that it has stopped, so it holds on", drain.why);
         self.changed(hand, About::of(Reason::NotStopped, &evidence, id), &before, &[]);
+        self.ask_standing(hand);
         Due::Done
     }
 
     fn held_too_long(&mut self, hand: &mut Hand<'_>, id: EntryId) {
         let Some(entry) = self.queue.get_mut(&id) else { return };
         entry.hold = None;
-        let Some(span) = entry.terms.max_hold.filter(|_| entry.drain.is_none()) else { return };
-        let why = format!("it has held for {span}, as long as it said");
-        self.ask(hand, id, &Ask { to: None, why: &why, within: None, force: false });
+        self.ask_standing(hand);
     }
 
     fn stalled(&mut self, hand: &mut Hand<'_>, id: EntryId) {

@@ -417,7 +417,7 @@ impl Group {
 
     fn waiters(&self, max: usize) -> Vec<Waiter> {
         let first = self.waiting.values().next().and_then(|id| self.queue.get(id));
-        let waiting = self.members().into_iter().zip(1..).filter_map(|(entry, position)| {
+        let waiting = self.in_line().into_iter().zip(1..).filter_map(|(entry, position)| {
             let blocker = self.blocked_by(entry.id)?;
             let is_behind = matches!(blocker, Blocker::Behind { .. });
             Some(Waiter {
@@ -455,13 +455,10 @@ impl Group {
     }
 
     fn asked_for(&self, entry: &Entry, in_favour: bool, why: &str) -> AskedFor {
-        let is_beyond = entry.seat.is_some_and(|seat| seat.no.0 >= self.policy.seats());
         match in_favour {
             true if why.starts_with("a transfer") => AskedFor::Transfer,
             true => AskedFor::Preempt,
-            false if self.ending => AskedFor::Delete,
-            false if is_beyond => AskedFor::FewerSeats,
-            false => AskedFor::MaxHold,
+            false => self.standing(entry).unwrap_or(AskedFor::MaxHold),
         }
     }
 

@@ -179,7 +179,8 @@ impl Group {
         if !matches!(self.policy.numbering, Some(Numbering::Stable | Numbering::MinimalMove)) {
             return;
         }
-        for (id, number) in self.in_line().into_iter().zip(1..) {
+        let in_line: Vec<EntryId> = self.in_line().into_iter().map(|entry| entry.id).collect();
+        for (id, number) in in_line.into_iter().zip(1..) {
             if let Some(entry) = self.queue.get_mut(&id) {
                 entry.number = number;
             }

@@ -103,7 +103,7 @@ impl StateMachine {
         self.applied = index;
         let mut step = Step::new(index, proposal.at);
         let reply = self.dispatch(&mut step, &proposal.command).unwrap_or_else(Reply::Refused);
-        if !self.wishes.is_empty() {
+        if self.may_close_a_cycle(&step) {
             self.break_deadlocks(&mut step, None);
         }
         Applied { reply, events: step.events }
@@ -227,7 +227,7 @@ impl StateMachine {
             self.remove(step, entry, Reason::Deleted, "the group is being deleted");
         }
         if let Ok((group, mut hand)) = self.group_named(step, name) {
-            group.ask_to_end(&mut hand);
+            group.ask_standing(&mut hand);
         }
         self.note_idle(name);
         Ok(Reply::Done)
@@ -377,6 +377,14 @@ impl StateMachine {
                 Err(refusal)
             }
         }
+    }
+
+    /// A seat that moves can close a cycle as well as a wait that begins: who got it may wait for another, or
+    /// one that acts for it may.
+    fn may_close_a_cycle(&self, step: &Step) -> bool {
+        let waits =
+            |session: &SessionId| self.nested(*session).iter().any(|id| !self.waiting(*id, 1).is_empty());
+        !self.wishes.is_empty() && (step.tightened || step.granted.iter().any(waits))
     }
 
     /// Gives up waits of deadlocks that asked for it, the newest first (RULES R19). The refusal is for the

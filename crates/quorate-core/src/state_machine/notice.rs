@@ -15,23 +15,22 @@ use alloc::vec::Vec;
 impl Group {
     /// Everybody in the queue in the order of their ordinals: those that act, then the others in order.
     pub(super) fn members(&self) -> Vec<&Entry> {
-        let by_weight = self.by_weight();
-        let mut all: Vec<&Entry> = self.queue.values().collect();
         match self.policy.numbering {
             Some(super::Numbering::Stable | super::Numbering::MinimalMove) => {
+                let mut all: Vec<&Entry> = self.queue.values().collect();
                 all.sort_by_key(|entry| entry.number);
+                all
             }
-            _ => all.sort_by_key(|entry| (entry.seat.is_none(), entry.key(by_weight))),
+            _ => self.in_line(),
         }
-        all
     }
 
     /// Everybody in the queue: those that act, then the others in order.
-    pub(super) fn in_line(&self) -> Vec<EntryId> {
+    pub(super) fn in_line(&self) -> Vec<&Entry> {
         let by_weight = self.by_weight();
         let mut all: Vec<&Entry> = self.queue.values().collect();
         all.sort_by_key(|entry| (entry.seat.is_none(), entry.key(by_weight)));
-        all.into_iter().map(|entry| entry.id).collect()
+        all
     }
 
     /// Those that look on.

@@ -252,6 +252,64 @@ fn r19_a_seat_that_rests_comes_free_by_itself() {
     assert!(log.token(wait.entry).is_some());
 }
 
+/// The second of two seats goes while its holder is asked for it in favour of a heavier one; the drain comes to
+/// nothing, but the seat is still one too many.
+#[test]
+fn r11_fewer_seats_outlast_a_drain_that_came_to_nothing() {
+    let (mut log, sessions) = with_sessions(3);
+    let policy = || PolicyWish {
+        seats: Some(2),
+        order: Some(Order::Weight),
+        preempt: Some(Preempt::OnWeight),
+        ..PolicyWish::default()
+    };
+    log.join(sessions[0], member(sessions[0], policy(), 9));
+    let light = log.join(sessions[1], member(sessions[1], policy(), 1)).entry;
+    log.join(sessions[2], member(sessions[2], policy(), 5));
+    assert_eq!(log.place(light).role, Role::Draining, "it is the lighter one");
+    tool(&mut log, ToolOp::SetSeats { group: name("g"), seats: 1 });
+    fire(&mut log);
+    let view = log.machine.group_view(&name("g"), 10).unwrap();
+    let asked: Vec<_> = view.duties.iter().filter_map(|duty| duty.asked.as_ref()).collect();
+    assert_eq!(asked.len(), 1);
+    assert_eq!((asked[0].what, asked[0].why.as_str()), (AskedFor::FewerSeats, "the seats became 1"));
+    assert_eq!(log.place(light).role, Role::Draining, "asked again, for as long as it acts");
+}
+
+/// s1 holds one of two seats of a and waits for itself, once to share, which nothing helps, and once alone, which
+/// the other seat would help as long as it rests.
+fn waits_beside_a_seat_that_rests() -> (Log, Total) {
+    let (mut log, sessions) = with_sessions(1);
+    let session = sessions[0];
+    let two = || Join { policy: PolicyWish { seats: Some(2), ..delayed() }, ..Log::join_op("a", Face::Lock) };
+    let blocking = Terms { blocking: true, ..Terms::default() };
+    let breaks = Terms { break_deadlock: true, ..blocking.clone() };
+    log.join(session, two());
+    let other = log.join(session, two()).entry;
+    log.release(session, other);
+    let shared = Join { mode: Mode::Shared, ..two() };
+    log.call(session, Op::JoinOn(shared, blocking));
+    let Reply::Joined(wait) = log.call(session, Op::JoinOn(two(), breaks)).reply else {
+        panic!("no wait has to be given up")
+    };
+    assert!(log.machine.total(wait.entry).is_some(), "a seat is coming free");
+    (log, wait)
+}
+
+#[test]
+fn r19_a_seat_that_has_rested_and_goes_to_nobody_ends_a_wait_that_asked_for_it() {
+    let (mut log, wait) = waits_beside_a_seat_that_rests();
+    fire(&mut log);
+    assert!(log.machine.total(wait.entry).is_none(), "who shares is first in line, and waits for ever");
+}
+
+#[test]
+fn r19_a_seat_that_rests_and_is_taken_away_ends_a_wait_that_asked_for_it() {
+    let (mut log, wait) = waits_beside_a_seat_that_rests();
+    tool(&mut log, ToolOp::SetSeats { group: name("a"), seats: 1 });
+    assert!(log.machine.total(wait.entry).is_none(), "it comes free for nobody");
+}
+
 /// A place that was kept and taken back leaves nothing behind.
 #[test]
 fn coming_back_leaves_no_trace_of_the_old_place() {

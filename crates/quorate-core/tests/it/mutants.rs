@@ -348,10 +348,25 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "R11 fewer seats ask",
         file: "state_machine/drain.rs",
-        from: "self.ask_all(hand, |no| no >= seats, &format!(\"the seats became {seats}\"));",
-        to: "let gone: Vec<EntryId> = self.seats.iter().skip(seats as usize).flatten().copied().collect();\n        \
+        from: "\"more seats were stated\");\n        self.ask_standing(hand);",
+        to: "\"more seats were stated\");\n        \
+             let gone: Vec<EntryId> = self.seats.iter().skip(seats as usize).flatten().copied().collect();\n        \
              for id in gone {\n            self.unseat(hand, id);\n        }",
         test: "queue::fewer_seats_ask_and_more_are_filled_at_once",
+    },
+    Mutant {
+        rule: "R11 a standing reason outlasts a drain",
+        file: "state_machine/drain.rs",
+        from: "&evidence, id), &before, &[]);\n        self.ask_standing(hand);",
+        to: "&evidence, id), &before, &[]);",
+        test: "corners::r11_fewer_seats_outlast_a_drain_that_came_to_nothing",
+    },
+    Mutant {
+        rule: "R19 a seat that has rested may close a cycle",
+        file: "state_machine/drain.rs",
+        from: "hand.step.tightened |= self.resting.remove(&no).is_some();",
+        to: "self.resting.remove(&no);",
+        test: "corners::r19_a_seat_that_has_rested_and_goes_to_nobody_ends_a_wait_that_asked_for_it",
     },
     Mutant {
         rule: "R7 a drain is a third of the lease at most",
@@ -518,7 +533,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "R19 a cycle that a release closes is broken",
         file: "state_machine/mod.rs",
-        from: "if !self.wishes.is_empty() {",
+        from: "if self.may_close_a_cycle(&step) {",
         to: "if false {",
         test: "corners::r19_a_cycle_that_a_release_closes_is_broken_too",
     },

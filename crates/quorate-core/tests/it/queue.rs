@@ -520,3 +520,26 @@ fn r19_one_deadlocked_reader_is_enough_to_keep_a_writer_out_for_ever() {
     assert_eq!((found.tie(), found.newest().map(|edge| edge.session)), (Tie::Cycle, Some(sessions[0])));
     assert_eq!(log.machine.deadlocks(), [found]);
 }
+
+#[test]
+fn waiters_are_told_in_the_order_of_their_turns_whatever_their_numbers_are() {
+    let mut log = Log::founded();
+    let policy = PolicyWish { numbering: Some(Numbering::Stable), ..PolicyWish::default() };
+    let join = |log: &mut Log, secret: u128| {
+        let session = log.open(secret);
+        let op = Op::Join(Join { policy: policy.clone(), ..Log::join_op("g", Face::Group) });
+        let entry = log.call(session, op);
+        (session, entry)
+    };
+    let (_, _) = join(&mut log, 1);
+    let (second, joined) = join(&mut log, 2);
+    let third = join(&mut log, 3).0;
+    let Reply::Joined(total) = joined.reply else { panic!("{joined:?}") };
+    log.call(second, Op::Release { entry: total.entry });
+    let late = join(&mut log, 4).0;
+    let view = log.machine.group_view(&name("g"), 10).unwrap();
+    let numbers: Vec<_> = view.members.iter().map(|member| member.session).collect();
+    assert_eq!(numbers[1], late, "the lowest number that is free is the newcomer's");
+    let turns: Vec<_> = view.waiters.iter().map(|waiter| (waiter.session, waiter.position)).collect();
+    assert_eq!(turns, [(third, 2), (late, 3)], "its turn is the last all the same");
+}

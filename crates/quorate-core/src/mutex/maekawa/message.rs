@@ -87,25 +87,14 @@ impl fmt::Display for MaekawaMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum MaekawaTimer {
-    /// Voters that have not voted are asked again.
-    Ask,
-    /// The one that has the vote is told again, as others wait for it.
-    Doubt,
-}
-
-impl Kind for MaekawaTimer {
-    const KINDS: &'static [&'static str] = &["ask", "doubt"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for MaekawaTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum MaekawaTimer {
+        /// Voters that have not voted are asked again.
+        Ask = "ask",
+        /// The one that has the vote is told again, as others wait for it.
+        Doubt = "doubt",
     }
 }
 

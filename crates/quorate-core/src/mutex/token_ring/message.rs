@@ -131,27 +131,16 @@ impl fmt::Display for TokenRingMessage {
     }
 }
 
-/// Its timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TokenRingTimer {
-    /// The token goes on.
-    Rest,
-    /// The token is passed to the same process again.
-    Retry,
-    /// The token seems lost.
-    Silence,
-}
-
-impl Kind for TokenRingTimer {
-    const KINDS: &'static [&'static str] = &["rest", "retry", "silence"];
-    fn kind(&self) -> u8 {
-        *self as u8
-    }
-}
-
-impl fmt::Display for TokenRingTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::kinds! {
+    /// Its timers.
+    #[derive(Serialize, Deserialize)]
+    pub enum TokenRingTimer {
+        /// The token goes on.
+        Rest = "rest",
+        /// The token is passed to the same process again.
+        Retry = "retry",
+        /// The token seems lost.
+        Silence = "silence",
     }
 }
 
