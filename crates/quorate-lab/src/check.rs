@@ -2,7 +2,7 @@
 
 use crate::node::{Node, Power};
 use crate::spot::{Action, Flying, Parcel, Rules, Spot};
-use quorate_core::mutex::{Call, Mutex, Standing};
+use quorate_core::mutex::{Call, Mutex, Standing, TokenRing};
 use quorate_core::protocol::{Cause, Goal, Kind, Outbox, ProcessId, Protocol, Request, Wait};
 
 /// At most one process is inside. A paused one is inside as long as it believes so; a crashed one is not.
@@ -21,6 +21,37 @@ pub fn one_inside_of<'a, P: Mutex + 'a>(nodes: impl Iterator<Item = &'a Node<P>>
 
 fn is_inside<P: Mutex>(node: &Node<P>) -> bool {
     node.power != Power::Down && node.machine.standing() == Standing::Inside
+}
+
+/// At most one token in a generation, wherever it is, and who is inside has one.
+pub fn tokens<'a>(nodes: impl Iterator<Item = &'a Node<TokenRing>>) -> Result<(), String> {
+    let mut tokens = Vec::new();
+    for node in nodes.filter(|node| node.power != Power::Down) {
+        match node.machine.token() {
+            Some(token) => tokens.push((token.generation, node.peer)),
+            None if node.machine.standing() == Standing::Inside => {
+                return Err(format!("{} is inside without the token", node.peer));
+            }
+            None => {}
+        }
+    }
+    tokens.sort_unstable();
+    match tokens.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some([(generation, one), (_, other)]) => {
+            Err(format!("{one} and {other} both have the token of generation {generation}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// At most one token in a generation, as [`tokens`].
+pub fn one_token(spot: &Spot<TokenRing>) -> Result<(), String> {
+    tokens(spot.nodes())
+}
+
+/// At most one is inside, and [`tokens`].
+pub fn one_token_and_one_inside(spot: &Spot<TokenRing>) -> Result<(), String> {
+    one_inside(spot).and_then(|()| one_token(spot))
 }
 
 /// At rest nobody waits.

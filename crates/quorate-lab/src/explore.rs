@@ -15,6 +15,14 @@ pub type Invariant<P> = fn(&Spot<P>) -> Result<(), String>;
 /// What must hold where nothing goes on by itself any more.
 pub type Rest<P> = fn(&Spot<P>) -> Result<(), String>;
 
+/// Everything is as it should be: for a search of the other kind.
+///
+/// # Errors
+/// None.
+pub fn nothing<P: Protocol>(_spot: &Spot<P>) -> Result<(), String> {
+    Ok(())
+}
+
 /// What a search found.
 pub struct Found<P: Protocol> {
     /// How many states differ.

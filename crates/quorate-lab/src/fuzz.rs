@@ -5,6 +5,7 @@
 //! delays and fates of messages, each from its own place on its link, so that a plan with fewer faults leaves
 //! the rest of the run as it was ([`crate::shrink`] lives on that).
 
+use crate::check::one_inside_of;
 use crate::draw::Draw;
 use crate::network::{Delay, Network};
 use crate::node::{Cut, Node, Power};
@@ -62,6 +63,21 @@ pub struct Odds {
     pub clock_rate: u64,
     /// Clock jumps up to 10 s.
     pub clock_jump: u64,
+}
+
+impl Odds {
+    /// Everything that leaves the disks as they are.
+    pub const EVERYTHING: Self = Self {
+        faults_max: 6,
+        crash: 250,
+        wipe: 0,
+        pause: 150,
+        cut: 150,
+        isolate: 100,
+        suspect: 100,
+        clock_rate: 50,
+        clock_jump: 50,
+    };
 }
 
 /// What happens in a world by its seed.
@@ -135,6 +151,26 @@ pub fn nobody_waits<P: Mutex>(world: &World<P>) -> Result<(), String> {
         Some(node) => {
             let waits: Vec<_> = node.machine.waits().iter().map(ToString::to_string).collect();
             Err(format!("{} still waits: {}", node.peer, waits.join("; ")))
+        }
+    }
+}
+
+impl<P: Mutex> Fuzzer<P> {
+    /// Worlds of mutual exclusion: each process enters twice within a tenth of a second, over links that lose and
+    /// double; at most one is inside at any time, and nobody waits five seconds after everything has healed.
+    pub fn of_mutex(maker: Maker<P>, n: usize, odds: Odds) -> Self {
+        Self {
+            maker,
+            n,
+            network: Network::noisy(),
+            odds,
+            calls: (Call::Enter, 2),
+            reaction: (leave, Delay::Even(0, 5_000)),
+            faults_us: 100_000,
+            settle_us: 5_000_000,
+            detector: None,
+            check: |world| one_inside_of(world.nodes().iter()),
+            goal: nobody_waits,
         }
     }
 }

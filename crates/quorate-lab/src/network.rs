@@ -63,6 +63,11 @@ impl Network {
         }
     }
 
+    /// As [`Network::unordered`], and one message in twenty is lost, and one comes twice.
+    pub const fn noisy() -> Self {
+        Self { loss_permille: 50, double_permille: 50, ..Self::unordered() }
+    }
+
     /// Nothing is lost or doubled; each message takes 0.1 to 10 ms and may overtake others.
     pub const fn unordered() -> Self {
         Self {

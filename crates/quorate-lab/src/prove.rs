@@ -160,12 +160,12 @@ pub struct Failed {
 struct Proof<P: Protocol> {
     explorer: Explorer<P>,
     nodes: String,
-    reached: Option<fn() -> u64>,
+    reached: Option<Box<dyn Fn() -> u64>>,
 }
 
 impl<P: Protocol> Proof<P> {
     fn run(&self, watch: Watch<'_>) -> Searched {
-        let before = self.reached.map(|reached| reached());
+        let before = self.reached.as_ref().map(|reached| reached());
         let found = self.explorer.run_watched(watch);
         let violation = found.counter_example.map(|counter| {
             let sentence = format!("Found by a complete search: {}.", counter.why);
@@ -179,9 +179,14 @@ impl<P: Protocol> Proof<P> {
             depth: found.depth,
             complete: found.complete,
             violation,
-            reached: self.reached.map(|reached| reached() - before.unwrap_or_default()),
+            reached: self.reached.as_ref().map(|reached| reached() - before.unwrap_or_default()),
         }
     }
+}
+
+/// Asks how often the place of a left-out line was come to.
+fn reached<F: Copy + 'static>(planted: Option<F>, times: fn(F) -> u64) -> Option<Box<dyn Fn() -> u64>> {
+    planted.map(|flaw| -> Box<dyn Fn() -> u64> { Box::new(move || times(flaw)) })
 }
 
 /// The scenario with its history filled in; without it if it cannot be played.

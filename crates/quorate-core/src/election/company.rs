@@ -65,9 +65,11 @@ impl Company {
 
     /// Who comes before in the ring and is not suspected: `me` if nobody else is left.
     pub(super) fn previous(&self, me: ProcessId) -> ProcessId {
-        let before = self.members.iter().rev().filter(|other| *other < me);
-        let round = before.chain(self.members.iter().rev().filter(|other| *other > me));
-        round.into_iter().find(|other| !self.suspects(*other)).unwrap_or(me)
+        let mut before = self.members.before(me);
+        while before != me && self.suspects(before) {
+            before = self.members.before(before);
+        }
+        before
     }
 }
 

@@ -5,3 +5,4 @@ pub mod check;
 pub mod cost;
 pub mod open;
 pub mod sight;
+pub mod worlds;

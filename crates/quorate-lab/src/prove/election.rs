@@ -1,16 +1,17 @@
 //! The rows of elections.
 
-use super::{Fuzzed, Proof, Search, Searched, Subject, Watch, Worlds, fuzzed, named};
+use super::{Fuzzed, Proof, Search, Searched, Subject, Watch, Worlds, fuzzed, named, reached};
 use crate::election::check;
-use crate::explore::{Explorer, Invariant, Rest};
+use crate::election::worlds::{EVERYTHING, STOPS, first_and_new_lives, fuzzer, nobody, only, ordered};
+use crate::explore::{Explorer, Invariant, Rest, nothing};
 use crate::fuzz::{Fuzzer, Odds};
-use crate::network::{Delay, Network, Order};
+use crate::network::{Network, Order};
 use crate::node::Node;
 use crate::spot::{Calls, Faults, Rules, Spot, Timing};
 use crate::world::{Maker, World};
 use quorate_core::election::{
-    AtStart, Bully, BullyTiming, Call, ChangRoberts, Elects, Event, Flaw, Ids, LogPosition, Ring, Term,
-    TermElection, TermOptions,
+    AtStart, Bully, BullyTiming, ChangRoberts, Elects, Flaw, Ids, LogPosition, Ring, Term, TermElection,
+    TermOptions,
 };
 use quorate_core::id::LogIndex;
 use quorate_core::protocol::{Members, ProcessId, Protocol, Within};
@@ -23,7 +24,9 @@ pub(super) const BULLY: Subject = Subject {
     claim: "at rest all that run name the greatest that runs",
     needs: "answers in time, and nobody wrongly believed dead",
     search: bully,
-    fuzz: |asked| agreeing(asked, &BULLY, "bully start=elect", |n| worlds(bully_maker(n, 25, 250), n)),
+    fuzz: |asked| {
+        agreeing(asked, &BULLY, "bully start=elect", |n| fuzzer(bully_maker(n, 25, 250), n, ordered(), STOPS))
+    },
     flaws: || vec!["no-second-timeout", "suspect-followed"],
 };
 
@@ -33,7 +36,9 @@ pub(super) const RING: Subject = Subject {
     claim: "at rest all that run name the greatest that runs",
     needs: "a detector that tells of each stop, and nobody wrongly believed dead for ever",
     search: ring,
-    fuzz: |asked| agreeing(asked, &RING, "ring retry=500ms start=elect", |n| worlds(ring_maker(n), n)),
+    fuzz: |asked| {
+        agreeing(asked, &RING, "ring retry=500ms start=elect", |n| fuzzer(ring_maker(n), n, ordered(), STOPS))
+    },
     flaws: || vec!["last-followed", "not-passed-again", "starter-closes"],
 };
 
@@ -44,7 +49,9 @@ pub(super) const CHANG_ROBERTS: Subject = Subject {
     needs: "a detector that tells of each stop before the next start; ids that differ, or are told apart by the process",
     search: chang_roberts,
     fuzz: |asked| {
-        agreeing(asked, &CHANG_ROBERTS, "chang-roberts retry=500ms start=elect", |n| worlds(scattered(n), n))
+        agreeing(asked, &CHANG_ROBERTS, "chang-roberts retry=500ms start=elect", |n| {
+            fuzzer(scattered(n), n, ordered(), STOPS)
+        })
     },
     flaws: || vec!["waits-for-stopped", "former-life-wins"],
 };
@@ -72,52 +79,8 @@ fn flaw(asked: Option<&str>, subject: &Subject) -> Result<Option<Flaw>, String> 
     named(asked, Flaw::ALL, Flaw::name, &subject.flaws())
 }
 
-fn reached(flaw: Option<Flaw>) -> Option<fn() -> u64> {
-    macro_rules! each {
-        ($($name:ident),*) => {
-            match flaw? { $(Flaw::$name => || Flaw::$name.reached(),)* }
-        };
-    }
-    Some(each!(
-        NoSecondTimeout,
-        SuspectFollowed,
-        NotPassedAgain,
-        StarterCloses,
-        LastFollowed,
-        FormerLifeWins,
-        WaitsForStopped,
-        VoteNotDurable,
-        SecondVote,
-        VoteOfAnother,
-        OldLogVote,
-        HalfIsEnough,
-        OlderTermFollowed,
-        LeaseFromAnswer,
-        PromiseForgotten
-    ))
-}
-
 const NONE: Faults =
     Faults { crashes: 0, restarts: 0, wipes: 0, drops: 0, doubles: 0, suspicions: 0, pauses: 0, timers: 0 };
-
-fn no_calls<P: Protocol>(_machine: &P, _made: u32) -> Option<P::Call> {
-    None
-}
-
-fn only<P: Elects, const STARTER: u32>(machine: &P, made: u32) -> Option<Call> {
-    (machine.me().process == ProcessId(STARTER) && made == 0).then_some(Call::Elect)
-}
-
-/// The first process holds an election, and so does whoever comes back.
-fn first_and_new_lives<P: Elects>(machine: &P, made: u32) -> Option<Call> {
-    let idle = machine.leader().is_none() && !machine.is_electing();
-    let first = machine.me().process == ProcessId(1) && made == 0;
-    (idle && (first || machine.me().incarnation.0 > 1 && made < 2)).then_some(Call::Elect)
-}
-
-fn nothing<P: Protocol>(_spot: &Spot<P>) -> Result<(), String> {
-    Ok(())
-}
 
 /// A search in the making.
 struct Small<P: Protocol> {
@@ -146,7 +109,7 @@ fn run<P: Elects>(
     let proof = Proof {
         explorer: Explorer { rules, invariant, rest, states_max: asked.states_max },
         nodes: format!("nodes {n} protocol={nodes}{unordered}{words}"),
-        reached: reached(planted),
+        reached: reached(planted, Flaw::reached),
     };
     proof.run(watch)
 }
@@ -174,7 +137,7 @@ fn bully(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         faults,
         timing: Timing::Patient,
         detector: true,
-        calls: if again { first_and_new_lives } else { no_calls },
+        calls: if again { first_and_new_lives } else { nobody },
         invariant: if planted.is_some() { nothing } else { check::true_waits },
         rest: if again { check::nobody_or_the_greatest } else { check::all_name_the_greatest },
         nodes: format!("bully answer=10ms coordinator=100ms{word}"),
@@ -203,7 +166,7 @@ fn ring(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         calls: match (one_starts, again) {
             (true, _) => only::<_, 1>,
             (_, true) => first_and_new_lives,
-            _ => no_calls,
+            _ => nobody,
         },
         invariant: if planted.is_some() { nothing } else { check::true_waits },
         rest: match (one_starts, again) {
@@ -237,7 +200,7 @@ fn chang_roberts(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         faults: asked.faults.unwrap_or(suited),
         timing: Timing::Any,
         detector: true,
-        calls: if planted.is_some() { only::<_, 3> } else { no_calls },
+        calls: if planted.is_some() { only::<_, 3> } else { nobody },
         invariant: match planted {
             None => check::true_waits,
             Some(Flaw::FormerLifeWins) => leads_by_its_own_life,
@@ -295,7 +258,7 @@ fn term(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         faults,
         timing: Timing::Any,
         detector: false,
-        calls: no_calls,
+        calls: nobody,
         invariant: match planted {
             Some(Flaw::OlderTermFollowed) => check::leaders_of_the_own_term,
             None if faults.wipes > 0 => check::one_in_a_term,
@@ -309,58 +272,8 @@ fn term(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
 
 // ---- random worlds
 
-/// Crashes and false suspicions; a detector that is slower than any message. No link loses anything.
-const STOPS: Odds = Odds {
-    faults_max: 5,
-    crash: 600,
-    wipe: 500,
-    pause: 0,
-    cut: 0,
-    isolate: 0,
-    suspect: 400,
-    clock_rate: 0,
-    clock_jump: 0,
-};
-
-/// Everything that leaves the disks as they are.
-const ALL: Odds = Odds {
-    faults_max: 8,
-    crash: 300,
-    wipe: 0,
-    pause: 150,
-    cut: 150,
-    isolate: 150,
-    suspect: 50,
-    clock_rate: 100,
-    clock_jump: 50,
-};
-
-fn noisy() -> Network {
-    Network { loss_permille: 50, double_permille: 50, ..Network::unordered() }
-}
-
-fn silent(_event: &Event) -> Option<Call> {
-    None
-}
-
 fn one_in_a_term_of_a_world(world: &World<TermElection>) -> Result<(), String> {
     check::one_in_a_term_of(world.nodes().iter())
-}
-
-fn worlds<P: Elects>(maker: Maker<P>, n: usize) -> Fuzzer<P> {
-    Fuzzer {
-        maker,
-        n,
-        network: Network { delay: Delay::Even(100, 10_000), ..Network::calm() },
-        odds: STOPS,
-        calls: (Call::Elect, 1),
-        reaction: (silent, Delay::Fixed(0)),
-        faults_us: 400_000,
-        settle_us: 5_000_000,
-        detector: Some(Delay::Fixed(100_000)),
-        check: |_| Ok(()),
-        goal: |world| check::all_name_one_of(world.nodes().iter()),
-    }
 }
 
 fn bully_maker(n: usize, answer_ms: u64, coordinator_ms: u64) -> Maker<Bully> {
@@ -422,8 +335,8 @@ fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
             check::one_in_a_term,
             |n| format!("nodes {n} protocol=term prevote=yes"),
             |n| {
-                let fuzzer = worlds(term_maker(n, true, None), n);
-                Fuzzer { network: noisy(), odds: ALL, check: one_in_a_term_of_a_world, ..fuzzer }
+                let fuzzer = fuzzer(term_maker(n, true, None), n, Network::noisy(), EVERYTHING);
+                Fuzzer { check: one_in_a_term_of_a_world, ..fuzzer }
             },
         ),
         Some(Flaw::HalfIsEnough) => {
@@ -433,9 +346,9 @@ fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
                 check::one_in_a_term,
                 |n| format!("nodes {n} protocol=term{words}"),
                 |n| {
-                    let odds = Odds { faults_max: 8, isolate: 0, cut: 900, ..ALL };
-                    let fuzzer = worlds(term_maker(n, false, planted), n);
-                    Fuzzer { network: noisy(), odds, check: one_in_a_term_of_a_world, ..fuzzer }
+                    let odds = Odds { faults_max: 8, isolate: 0, cut: 900, ..EVERYTHING };
+                    let fuzzer = fuzzer(term_maker(n, false, planted), n, Network::noisy(), odds);
+                    Fuzzer { check: one_in_a_term_of_a_world, ..fuzzer }
                 },
             )
         }

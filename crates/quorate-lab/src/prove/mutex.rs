@@ -1,9 +1,11 @@
 //! The rows of mutual exclusion.
 
-use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, fuzzed_after, named};
-use crate::check::{entries, nobody_waits_unharmed, one_inside, one_inside_of};
+use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, fuzzed_after, named, reached};
+use crate::check::{
+    entries, nobody_waits_unharmed, one_inside, one_inside_of, one_token, one_token_and_one_inside, tokens,
+};
 use crate::explore::{Explorer, Invariant, Rest};
-use crate::fuzz::{Fuzzer, Odds, leave, nobody_waits};
+use crate::fuzz::{Fuzzer, Odds, leave};
 use crate::network::{Delay, Network, Order};
 use crate::node::{Node, Power};
 use crate::spot::{Calls, Faults, Rules, Spot, Timing};
@@ -68,30 +70,6 @@ pub(super) const TOKEN_RING: Subject = Subject {
 
 fn flaw(asked: Option<&str>, subject: &Subject) -> Result<Option<Flaw>, String> {
     named(asked, Flaw::ALL, Flaw::name, &subject.flaws())
-}
-
-fn reached(flaw: Option<Flaw>) -> Option<fn() -> u64> {
-    macro_rules! each {
-        ($($name:ident),*) => {
-            match flaw? { $(Flaw::$name => || Flaw::$name.reached(),)* }
-        };
-    }
-    Some(each!(
-        EarlyGrant,
-        ReleaseOfAnother,
-        GrantNotDurable,
-        NotAskedAgain,
-        ReplyOfAnotherLife,
-        PermissionKept,
-        NoInquire,
-        OvertakenNotTold,
-        VoteNotDurable,
-        LateInquire,
-        TokenTakenBack,
-        NoMajority,
-        OlderGeneration,
-        SameGeneration
-    ))
 }
 
 fn in_worlds_only(flaw: Flaw, subject: &str) -> String {
@@ -177,7 +155,7 @@ fn proof<P: Mutex>(small: Small<P>, asked: &Search, planted: Option<Flaw>, nodes
     Proof {
         explorer: Explorer { rules, invariant, rest, states_max: asked.states_max },
         nodes: format!("nodes {n} {nodes}{order}{planted_words}"),
-        reached: reached(planted),
+        reached: reached(planted, Flaw::reached),
     }
 }
 
@@ -293,35 +271,6 @@ fn maekawa(asked: &Search, form: MaekawaForm) -> Result<Proof<Maekawa>, String> 
     Ok(proof(small, asked, planted, format!("protocol=maekawa{form}{voters}{durable}")))
 }
 
-/// At most one token in a generation, wherever it is, and who is inside has one.
-fn tokens<'a>(nodes: impl Iterator<Item = &'a Node<TokenRing>>) -> Result<(), String> {
-    let mut tokens = Vec::new();
-    for node in nodes.filter(|node| node.power != Power::Down) {
-        match node.machine.token() {
-            Some(token) => tokens.push((token.generation, node.peer)),
-            None if node.machine.standing() == Standing::Inside => {
-                return Err(format!("{} is inside without the token", node.peer));
-            }
-            None => {}
-        }
-    }
-    tokens.sort_unstable();
-    match tokens.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some([(generation, one), (_, other)]) => {
-            Err(format!("{one} and {other} both have the token of generation {generation}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn one_token(spot: &Spot<TokenRing>) -> Result<(), String> {
-    tokens(spot.nodes())
-}
-
-fn one_token_and_one_inside(spot: &Spot<TokenRing>) -> Result<(), String> {
-    one_inside(spot).and_then(|()| one_token(spot))
-}
-
 /// A claim that is due may still make the token anew.
 fn only_the_dead_hold_up_a_ring(spot: &Spot<TokenRing>) -> Result<(), String> {
     let due = spot.nodes().any(|node| node.power == Power::Up && !node.timers.is_empty());
@@ -380,39 +329,6 @@ fn token_ring(asked: &Search) -> Result<Proof<TokenRing>, String> {
     Ok(proof)
 }
 
-/// Links that lose and double one message in twenty.
-fn noisy() -> Network {
-    Network { loss_permille: 50, double_permille: 50, ..Network::unordered() }
-}
-
-fn fuzzer<P: Mutex>(maker: Maker<P>, n: usize, odds: Odds) -> Fuzzer<P> {
-    Fuzzer {
-        maker,
-        n,
-        network: noisy(),
-        odds,
-        calls: (Call::Enter, 2),
-        reaction: (leave, Delay::Even(0, 5_000)),
-        faults_us: 100_000,
-        settle_us: 5_000_000,
-        detector: None,
-        check: |world| one_inside_of(world.nodes().iter()),
-        goal: nobody_waits,
-    }
-}
-
-const ALL: Odds = Odds {
-    faults_max: 6,
-    crash: 250,
-    wipe: 0,
-    pause: 150,
-    cut: 150,
-    isolate: 100,
-    suspect: 100,
-    clock_rate: 50,
-    clock_jump: 50,
-};
-
 fn in_searches_only(flaw: Flaw, subject: &str) -> String {
     let name = flaw.name();
     format!("{name} shows in a complete search: quorate lab check {subject} --mutant {name}")
@@ -437,9 +353,9 @@ fn central_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
         Arc::new(move |me| Central::new(me, ProcessId(1), lease, true).with_flaw(planted))
     };
     let nodes = move |n| format!("nodes {n} protocol=central lease=400ms durable=yes{}", words(planted));
-    let calm_clocks = Odds { pause: 0, clock_jump: 0, ..ALL };
+    let calm_clocks = Odds { pause: 0, clock_jump: 0, ..Odds::EVERYTHING };
     Ok(match planted {
-        None => fuzzed(asked, one_inside, nodes, |n| fuzzer(maker(), n, calm_clocks)),
+        None => fuzzed(asked, one_inside, nodes, |n| Fuzzer::of_mutex(maker(), n, calm_clocks)),
         Some(Flaw::EarlyGrant) => counting(planted, || {
             fuzzed(asked, one_inside, nodes, |n| {
                 let odds = Odds {
@@ -456,7 +372,7 @@ fn central_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
                     faults_us: 1_000_000,
                     settle_us: 20_000_000,
                     goal: |_| Ok(()),
-                    ..fuzzer(maker(), n, odds)
+                    ..Fuzzer::of_mutex(maker(), n, odds)
                 }
             })
         }),
@@ -473,7 +389,7 @@ fn ricart_agrawala_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     Ok(fuzzed(asked, one_inside, nodes, |n| {
         let members = Members::first(n);
         let maker = move |me| RicartAgrawala::new(me, members.clone(), retry);
-        fuzzer(Arc::new(maker), n, Odds { wipe: 500, ..ALL })
+        Fuzzer::of_mutex(Arc::new(maker), n, Odds { wipe: 500, ..Odds::EVERYTHING })
     }))
 }
 
@@ -487,7 +403,11 @@ fn maekawa_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
         let members = Members::first(n);
         let form = MaekawaForm::DeadlockFree;
         let maker = move |me: ProcessId| Maekawa::new(me, members.clone(), form, true, retry);
-        fuzzer(Arc::new(maker), n, Odds { clock_rate: 0, clock_jump: 0, crash: 300, ..ALL })
+        Fuzzer::of_mutex(
+            Arc::new(maker),
+            n,
+            Odds { clock_rate: 0, clock_jump: 0, crash: 300, ..Odds::EVERYTHING },
+        )
     }))
 }
 
@@ -497,7 +417,7 @@ fn basic_worlds(asked: &Worlds) -> Fuzzed {
     fuzzed(asked, one_inside, nodes, |n| {
         let members = Members::first(n);
         let maker = move |me: ProcessId| Maekawa::new(me, members.clone(), MaekawaForm::Basic, false, None);
-        Fuzzer { network: Network::unordered(), ..fuzzer(Arc::new(maker), n, Odds::default()) }
+        Fuzzer { network: Network::unordered(), ..Fuzzer::of_mutex(Arc::new(maker), n, Odds::default()) }
     })
 }
 
@@ -524,7 +444,7 @@ fn token_ring_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
             // In the order of what happened: a suspicion after the trust would be a false one.
             detector: Some(Delay::Fixed(5_000)),
             check: all_of_a_world,
-            ..fuzzer(Arc::new(maker), n, odds)
+            ..Fuzzer::of_mutex(Arc::new(maker), n, odds)
         }
     }))
 }

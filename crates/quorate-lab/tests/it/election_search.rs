@@ -9,32 +9,14 @@ use quorate_core::id::LogIndex;
 use quorate_core::protocol::{Members, ProcessId, Protocol, Within};
 use quorate_core::time::Span;
 use quorate_lab::election::check;
-use quorate_lab::explore::{Explorer, Found, Invariant, Rest};
+use quorate_lab::election::worlds::{first_and_new_lives, nobody, only};
+use quorate_lab::explore::{Explorer, Found, Invariant, Rest, nothing};
 use quorate_lab::network::Order;
 use quorate_lab::node::Node;
 use quorate_lab::render;
 use quorate_lab::spot::{Faults, Rules, Spot, Timing};
 use quorate_lab::world::Maker;
 use std::sync::Arc;
-
-fn nothing<P: Protocol>(_spot: &Spot<P>) -> Result<(), String> {
-    Ok(())
-}
-
-fn no_calls<P: Protocol>(_machine: &P, _made: u32) -> Option<P::Call> {
-    None
-}
-
-fn only<P: Elects, const STARTER: u32>(machine: &P, made: u32) -> Option<Call> {
-    (machine.me().process == ProcessId(STARTER) && made == 0).then_some(Call::Elect)
-}
-
-/// The first process holds an election, and so does whoever comes back.
-fn first_and_new_lives<P: Elects>(machine: &P, made: u32) -> Option<Call> {
-    let idle = machine.leader().is_none() && !machine.is_electing();
-    let first = machine.me().process == ProcessId(1) && made == 0;
-    (idle && (first || machine.me().incarnation.0 > 1 && made < 2)).then_some(Call::Elect)
-}
 
 fn all_elect<P: Elects>(_machine: &P, made: u32) -> Option<Call> {
     (made == 0).then_some(Call::Elect)
@@ -81,7 +63,7 @@ fn caught<P: Protocol>(flaw: Flaw, breaks: &str, explorer: impl Fn(Option<Flaw>)
 const STATES_MAX: u64 = 4_000_000;
 
 fn rules<P: Elects>(maker: Maker<P>, order: Order, faults: Faults, timing: Timing) -> Rules<P> {
-    Rules { maker, n: 3, order, faults, timing, detector: true, calls: no_calls }
+    Rules { maker, n: 3, order, faults, timing, detector: true, calls: nobody }
 }
 
 fn explorer<P: Elects>(rules: Rules<P>, invariant: Invariant<P>, rest: Rest<P>) -> Explorer<P> {

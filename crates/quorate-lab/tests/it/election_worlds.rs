@@ -3,74 +3,21 @@
 #![allow(clippy::disallowed_methods, reason = "the time that a search takes is told, not used")]
 
 use quorate_core::election::{
-    AtStart, Bully, BullyTiming, Call, ChangRoberts, Elects, Event, Flaw, Ids, LogPosition, Ring,
-    TermElection, TermOptions, TermTimer,
+    AtStart, Bully, BullyTiming, Call, ChangRoberts, Elects, Flaw, Ids, LogPosition, Ring, TermElection,
+    TermOptions, TermTimer,
 };
 use quorate_core::protocol::{Members, ProcessId, Within};
 use quorate_core::time::Span;
-use quorate_lab::election::check::{all_name_one_of, leases_keep_others_away, one_in_a_term_of};
+use quorate_lab::election::check::{leases_keep_others_away, one_in_a_term_of};
+use quorate_lab::election::worlds::{EVERYTHING, STOPS, fuzzer, ordered};
 use quorate_lab::fuzz::{Failure, Fuzzer, Odds};
 use quorate_lab::network::{Delay, Network};
 use quorate_lab::world::{Maker, World};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Crashes and false suspicions; a detector that is slower than any message. No link loses anything.
-const STOPS: Odds = Odds {
-    faults_max: 5,
-    crash: 600,
-    wipe: 500,
-    pause: 0,
-    cut: 0,
-    isolate: 0,
-    suspect: 400,
-    clock_rate: 0,
-    clock_jump: 0,
-};
-
-/// Everything that leaves the disks as they are.
-const ALL: Odds = Odds {
-    faults_max: 8,
-    crash: 300,
-    wipe: 0,
-    pause: 150,
-    cut: 150,
-    isolate: 150,
-    suspect: 50,
-    clock_rate: 100,
-    clock_jump: 50,
-};
-
-fn nothing<P: Elects>(_world: &World<P>) -> Result<(), String> {
-    Ok(())
-}
-
-fn silent(_event: &Event) -> Option<Call> {
-    None
-}
-
-fn all_agree<P: Elects>(world: &World<P>) -> Result<(), String> {
-    all_name_one_of(world.nodes().iter())
-}
-
 fn one_in_a_term<P: Elects>(world: &World<P>) -> Result<(), String> {
     one_in_a_term_of(world.nodes().iter())
-}
-
-fn fuzzer<P: Elects>(maker: Maker<P>, n: usize, network: Network, odds: Odds) -> Fuzzer<P> {
-    Fuzzer {
-        maker,
-        n,
-        network,
-        odds,
-        calls: (Call::Elect, 1),
-        reaction: (silent, Delay::Fixed(0)),
-        faults_us: 400_000,
-        settle_us: 5_000_000,
-        detector: Some(Delay::Fixed(100_000)),
-        check: nothing,
-        goal: all_agree,
-    }
 }
 
 fn survives<P: Elects>(name: &str, seeds: u64, fuzzer: impl Fn(usize) -> Fuzzer<P>) {
@@ -85,10 +32,6 @@ fn survives<P: Elects>(name: &str, seeds: u64, fuzzer: impl Fn(usize) -> Fuzzer<
     }
     println!("{name}: {} worlds of 4 to 7 agree, {all} steps, {:?}", 4 * seeds, begun.elapsed());
     assert!(all > seeds * 40, "{all} steps");
-}
-
-fn ordered() -> Network {
-    Network { delay: Delay::Even(100, 10_000), ..Network::calm() }
 }
 
 #[test]
@@ -137,15 +80,11 @@ fn term(n: usize, options: TermOptions, flaw: Option<Flaw>) -> Maker<TermElectio
     })
 }
 
-fn noisy() -> Network {
-    Network { loss_permille: 50, double_permille: 50, ..Network::unordered() }
-}
-
 #[test]
 fn terms_agree_after_everything_but_an_empty_disk() {
     for pre_vote in [false, true] {
         survives("term", 300, |n| {
-            let mut fuzzer = fuzzer(term(n, options(pre_vote, None), None), n, noisy(), ALL);
+            let mut fuzzer = fuzzer(term(n, options(pre_vote, None), None), n, Network::noisy(), EVERYTHING);
             fuzzer.check = one_in_a_term;
             fuzzer
         });
@@ -155,8 +94,8 @@ fn terms_agree_after_everything_but_an_empty_disk() {
 /// Clocks that differ in rate, processes that crash or are cut off; no pauses and no jumps of clocks, which
 /// no lease outlives.
 fn leased(n: usize, flaw: Option<Flaw>) -> Fuzzer<TermElection> {
-    let odds = Odds { pause: 0, clock_jump: 0, isolate: 400, ..ALL };
-    let network = Network { delay: Delay::Even(100, 45_000), ..noisy() };
+    let odds = Odds { pause: 0, clock_jump: 0, isolate: 400, ..EVERYTHING };
+    let network = Network { delay: Delay::Even(100, 45_000), ..Network::noisy() };
     // Hardly more than the lease: if a lease lasts too long, another is elected before it ends.
     let election = Within::millis(145, 170);
     let maker = term(n, TermOptions { election, ..options(true, Some(Span::from_millis(140))) }, flaw);
@@ -186,9 +125,9 @@ fn caught(flaw: Flaw, worlds: u64, breaks: &str, fuzzer: impl Fn(Option<Flaw>) -
 
 #[test]
 fn terms_need_majorities() {
-    let split = Odds { faults_max: 8, isolate: 0, cut: 900, ..ALL };
+    let split = Odds { faults_max: 8, isolate: 0, cut: 900, ..EVERYTHING };
     caught(Flaw::HalfIsEnough, 3_000, "both lead in term", |flaw| {
-        let mut fuzzer = fuzzer(term(4, options(false, None), flaw), 4, noisy(), split);
+        let mut fuzzer = fuzzer(term(4, options(false, None), flaw), 4, Network::noisy(), split);
         fuzzer.check = one_in_a_term;
         fuzzer
     });

@@ -1,47 +1,19 @@
 //! Random worlds with faults, then healed; and what is made of one that fails.
 
-use quorate_core::mutex::{Call, Central, Mutex, RicartAgrawala};
+use quorate_core::mutex::{Central, Mutex, RicartAgrawala};
 use quorate_core::protocol::{Members, ProcessId, Within};
 use quorate_core::time::Span;
-use quorate_lab::check::{one_inside, one_inside_of, true_waits};
-use quorate_lab::fuzz::{Failure, Fuzzer, Odds, leave, nobody_waits};
-use quorate_lab::network::{Delay, Network, Order};
+use quorate_lab::check::{one_inside, true_waits};
+use quorate_lab::fuzz::{Failure, Fuzzer, Odds};
+use quorate_lab::network::{Network, Order};
 use quorate_lab::script::play;
 use quorate_lab::shrink;
 use quorate_lab::spot::{Faults, Rules, Spot, Timing};
 use quorate_lab::world::{Maker, World};
 use std::sync::Arc;
 
-const ALL: Odds = Odds {
-    faults_max: 6,
-    crash: 250,
-    wipe: 0,
-    pause: 150,
-    cut: 150,
-    isolate: 100,
-    suspect: 100,
-    clock_rate: 50,
-    clock_jump: 50,
-};
-
-fn noisy() -> Network {
-    Network { loss_permille: 50, double_permille: 50, ..Network::unordered() }
-}
-
 fn fuzzer<P: Mutex>(maker: Maker<P>, n: usize, network: Network, odds: Odds) -> Fuzzer<P> {
-    Fuzzer {
-        maker,
-        n,
-        network,
-        odds,
-        calls: (Call::Enter, 2),
-        reaction: (leave, Delay::Even(0, 5_000)),
-        faults_us: 100_000,
-        settle_us: 5_000_000,
-        detector: None,
-        check: |world| one_inside_of(world.nodes().iter()),
-        goal: nobody_waits,
-    }
+    Fuzzer { network, ..Fuzzer::of_mutex(maker, n, odds) }
 }
 
 fn survives<P: Mutex>(fuzzer: &Fuzzer<P>, seeds: u64, nodes: &str) {
@@ -58,9 +30,9 @@ fn ricart_agrawala_survives_crashes_and_loss_without_its_disk() {
     let members = Members::first(3);
     let retry = Some(Within::millis(30, 60));
     let maker = move |me| RicartAgrawala::new(me, members.clone(), retry);
-    let odds = Odds { wipe: 500, ..ALL };
+    let odds = Odds { wipe: 500, ..Odds::EVERYTHING };
     survives(
-        &fuzzer(Arc::new(maker), 3, noisy(), odds),
+        &fuzzer(Arc::new(maker), 3, Network::noisy(), odds),
         3_000,
         "nodes 3 protocol=ricart-agrawala retry=30ms",
     );
@@ -69,9 +41,9 @@ fn ricart_agrawala_survives_crashes_and_loss_without_its_disk() {
 #[test]
 fn central_with_a_lease_survives_crashes_and_loss() {
     let maker = |me| Central::new(me, ProcessId(1), Some(Span::from_millis(400)), true);
-    let odds = Odds { pause: 0, clock_jump: 0, ..ALL };
+    let odds = Odds { pause: 0, clock_jump: 0, ..Odds::EVERYTHING };
     let nodes = "nodes 4 protocol=central lease=400ms durable=yes";
-    survives(&fuzzer(Arc::new(maker), 4, noisy(), odds), 3_000, nodes);
+    survives(&fuzzer(Arc::new(maker), 4, Network::noisy(), odds), 3_000, nodes);
 }
 
 #[test]
@@ -125,7 +97,7 @@ fn what_processes_say_of_their_waits_is_true_in_random_worlds() {
     fn maker() -> Maker<RicartAgrawala> {
         Arc::new(|me| RicartAgrawala::new(me, Members::first(4), Some(Within::millis(30, 60))))
     }
-    for odds in [Odds::default(), ALL] {
+    for odds in [Odds::default(), Odds::EVERYTHING] {
         let mut fuzzer = fuzzer(maker(), 4, Network::unordered(), odds);
         fuzzer.check = |world| waits_are_true(world, maker());
         let (_, failed) = fuzzer.fuzz(0..300);

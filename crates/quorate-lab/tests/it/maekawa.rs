@@ -1,13 +1,13 @@
 //! Maekawa: complete searches, random worlds, the cost under load, and the deadlock of the basic form.
 
 use crate::explored::waits_are_true;
-use quorate_core::mutex::{Call, Flaw, Maekawa, MaekawaForm};
+use quorate_core::mutex::{Flaw, Maekawa, MaekawaForm};
 use quorate_core::protocol::{Members, ProcessId, Within};
-use quorate_lab::check::{entries, nobody_waits, one_inside, one_inside_of};
+use quorate_lab::check::{entries, nobody_waits, one_inside};
 use quorate_lab::explore::{Explorer, Found};
 use quorate_lab::figures::{Load, measure};
-use quorate_lab::fuzz::{Fuzzer, Odds, leave, nobody_waits as nobody_waits_in};
-use quorate_lab::network::{Delay, Network, Order};
+use quorate_lab::fuzz::{Fuzzer, Odds, leave};
+use quorate_lab::network::{Delay, Order};
 use quorate_lab::node::Power;
 use quorate_lab::render;
 use quorate_lab::script::play;
@@ -100,29 +100,9 @@ fn every_wait_names_a_true_cause() {
 pub(crate) fn fuzzer(n: usize, wipe: u64) -> Fuzzer<Maekawa> {
     let members = Members::first(n);
     let retry = Some(Within::millis(30, 60));
-    let odds = Odds {
-        faults_max: 6,
-        crash: 300,
-        wipe,
-        pause: 150,
-        cut: 150,
-        isolate: 100,
-        suspect: 100,
-        ..Odds::default()
-    };
-    Fuzzer {
-        maker: Arc::new(move |me: ProcessId| Maekawa::new(me, members.clone(), DeadlockFree, true, retry)),
-        n,
-        network: Network { loss_permille: 50, double_permille: 50, ..Network::unordered() },
-        odds,
-        calls: (Call::Enter, 2),
-        reaction: (leave, Delay::Even(0, 5_000)),
-        faults_us: 100_000,
-        settle_us: 5_000_000,
-        detector: None,
-        check: |world| one_inside_of(world.nodes().iter()),
-        goal: nobody_waits_in,
-    }
+    let odds = Odds { crash: 300, wipe, clock_rate: 0, clock_jump: 0, ..Odds::EVERYTHING };
+    let maker = move |me: ProcessId| Maekawa::new(me, members.clone(), DeadlockFree, true, retry);
+    Fuzzer::of_mutex(Arc::new(maker), n, odds)
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::token_ring::{self, parked};
 use quorate_core::mutex::{Call, Central, Flaw, Maekawa, MaekawaForm, Mutex, Repair, RicartAgrawala};
 use quorate_core::protocol::{Members, ProcessId, Within};
 use quorate_core::time::Span;
-use quorate_lab::check::{entries, nobody_waits_unharmed, one_inside, one_inside_of};
+use quorate_lab::check::{entries, nobody_waits_unharmed, one_inside, one_inside_of, one_token};
 use quorate_lab::explore::Explorer;
 use quorate_lab::fuzz::{Failure, Fuzzer, Odds, leave};
 use quorate_lab::network::{Delay, Network, Order};
@@ -126,7 +126,7 @@ fn a_lease_ends_at_the_holder_first() {
             Central::new(me, ProcessId(1), Some(Span::from_millis(400)), true).with_flaw(flaw)
         }),
         n: 4,
-        network: Network { loss_permille: 50, double_permille: 50, ..Network::unordered() },
+        network: Network::noisy(),
         odds,
         calls: (Call::Enter, 3),
         reaction: (leave, Delay::Even(0, 400_000)),
@@ -207,7 +207,7 @@ fn a_token_that_was_passed_is_not_taken_back() {
         let faults = Faults { suspicions: 1, ..Faults::default() };
         let mut explorer = token_ring::search(parked(3, REPAIR, flaw), 3, Order::Unordered, faults);
         explorer.rules.calls = token_ring::the_last_enters;
-        explorer.invariant = token_ring::one_token;
+        explorer.invariant = one_token;
         explorer
     });
 }

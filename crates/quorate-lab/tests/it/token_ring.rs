@@ -1,14 +1,14 @@
 //! Token ring: its cost, its complete searches, its random worlds, and what it does when it is suspected.
 
 use crate::explored::waits_are_true;
-use quorate_core::mutex::{Call, Event, Flaw, IdleToken, Mutex, Repair, Standing, TokenRing};
+use quorate_core::mutex::{Call, Event, Flaw, IdleToken, Repair, TokenRing};
 use quorate_core::protocol::{Members, ProcessId, Within};
-use quorate_lab::check::{entries, nobody_waits, one_inside, one_inside_of};
+use quorate_lab::check::{entries, nobody_waits, one_inside_of, one_token_and_one_inside, tokens};
 use quorate_lab::count::Cost;
 use quorate_lab::explore::Explorer;
-use quorate_lab::fuzz::{Fuzzer, Odds, leave, nobody_waits as nobody_waits_in};
+use quorate_lab::fuzz::{Fuzzer, Odds, leave};
 use quorate_lab::network::{Delay, Network, Order};
-use quorate_lab::node::{Node, Power};
+use quorate_lab::node::Power;
 use quorate_lab::render;
 use quorate_lab::shrink;
 use quorate_lab::spot::{Faults, Rules, Spot, Timing};
@@ -20,35 +20,6 @@ const REPAIR: Option<Repair> = Some(Repair { silence: Within::millis(1_000, 2_00
 
 pub(crate) fn parked(n: usize, repair: Option<Repair>, flaw: Option<Flaw>) -> Maker<TokenRing> {
     Arc::new(move |me| TokenRing::new(me, Members::first(n), IdleToken::Park, repair).with_flaw(flaw))
-}
-
-/// At most one token in a generation, wherever it is, and who is inside has one.
-fn tokens<'a>(nodes: impl Iterator<Item = &'a Node<TokenRing>>) -> Result<(), String> {
-    let mut tokens = Vec::new();
-    for node in nodes.filter(|node| node.power != Power::Down) {
-        match node.machine.token() {
-            Some(token) => tokens.push((token.generation, node.peer)),
-            None if node.machine.standing() == Standing::Inside => {
-                return Err(format!("{} is inside without the token", node.peer));
-            }
-            None => {}
-        }
-    }
-    tokens.sort_unstable();
-    match tokens.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some([(generation, one), (_, other)]) => {
-            Err(format!("{one} and {other} both have the token of generation {generation}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn one_token(spot: &Spot<TokenRing>) -> Result<(), String> {
-    tokens(spot.nodes())
-}
-
-pub(crate) fn one_of_all(spot: &Spot<TokenRing>) -> Result<(), String> {
-    one_inside(spot).and_then(|()| one_token(spot))
 }
 
 /// At rest nobody waits, as soon as all run and no claim is due.
@@ -73,7 +44,12 @@ pub(crate) fn search(maker: Maker<TokenRing>, n: usize, order: Order, faults: Fa
     let detector = faults.crashes > 0;
     let calls = entries::<TokenRing, 1>;
     let rules = Rules { maker, n, order, faults, timing: Timing::Any, detector, calls };
-    Explorer { rules, invariant: one_of_all, rest: nobody_waits_when_all_run, states_max: 4_000_000 }
+    Explorer {
+        rules,
+        invariant: one_token_and_one_inside,
+        rest: nobody_waits_when_all_run,
+        states_max: 4_000_000,
+    }
 }
 
 fn holds(explorer: &Explorer<TokenRing>) {
@@ -135,19 +111,13 @@ pub(crate) fn fuzzer(n: usize, idle: IdleToken, flaw: Option<Flaw>) -> Fuzzer<To
     let members = Members::first(n);
     let repair = Some(Repair { silence: Within::millis(90, 90), retry: Some(Within::millis(30, 30)) });
     let odds = Odds { faults_max: 6, crash: 400, pause: 100, cut: 150, isolate: 100, ..Odds::default() };
+    let maker = move |me| TokenRing::new(me, members.clone(), idle, repair).with_flaw(flaw);
     Fuzzer {
-        maker: Arc::new(move |me| TokenRing::new(me, members.clone(), idle, repair).with_flaw(flaw)),
-        n,
-        network: Network { loss_permille: 50, double_permille: 50, ..Network::unordered() },
-        odds,
-        calls: (Call::Enter, 2),
-        reaction: (leave, Delay::Even(0, 5_000)),
         faults_us: 200_000,
-        settle_us: 5_000_000,
         // In the order of what happened: a suspicion that comes after the trust would be a false one.
         detector: Some(Delay::Fixed(5_000)),
         check: all_of_world,
-        goal: nobody_waits_in,
+        ..Fuzzer::of_mutex(Arc::new(maker), n, odds)
     }
 }
 
@@ -157,7 +127,8 @@ fn survives(fuzzer: &Fuzzer<TokenRing>, seeds: u64) {
     let (steps, failed) = fuzzer.fuzz(0..seeds);
     if let Some((plan, failure)) = failed {
         let nodes = format!("nodes {} protocol=token-ring idle=park silence=90ms retry=30ms", fuzzer.n);
-        let script = shrink::scenario(fuzzer, &plan, one_of_all, "Shrunk from a random world.", &nodes);
+        let script =
+            shrink::scenario(fuzzer, &plan, one_token_and_one_inside, "Shrunk from a random world.", &nodes);
         panic!("seed {}: {failure:?}\n{script}", plan.seed);
     }
     println!("{} processes, {seeds} worlds, {steps} steps", fuzzer.n);
