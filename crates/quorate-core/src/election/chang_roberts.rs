@@ -363,13 +363,17 @@ impl ChangRoberts {
         if !back || self.company.next(self.me.process) != peer.process {
             return;
         }
-        // It was skipped when its own id should have come home, or when the leader was announced.
-        let own = self.last(peer).map(|last| last.message).filter(|last| last.kind() == 0);
+        // It was skipped when the leader was announced, or when its own id should have come home. The leader
+        // first: if its id came home another way meanwhile and it leads as well, that makes it ask again.
         let told = self.passed.iter().map(|passed| passed.message).filter(|message| message.kind() == 1);
-        let told = told.filter(|message| Some(message.parts().0.by.process) == self.leader());
-        match own.or_else(|| told.max()) {
-            Some(missed) => out.send(peer, missed),
-            None => self.hold(out),
+        let told = told.filter(|message| Some(message.parts().0.by.process) == self.leader()).max();
+        let own = self.last(peer).map(|last| last.message).filter(|last| last.kind() == 0);
+        let missed: Vec<_> = told.into_iter().chain(own).collect();
+        if missed.is_empty() {
+            self.hold(out);
+        }
+        for message in missed {
+            out.send(peer, message);
         }
     }
 
