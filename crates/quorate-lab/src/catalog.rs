@@ -10,6 +10,8 @@
 //!
 //! Those of mutual exclusion understand `flaw=NAME`, which leaves one line out ([`Flaw`]).
 //!
+//! Where they draw a time, an option gives a range: `retry=30ms..60ms`.
+//!
 //! All understand `seed=1`, `order=fifo`, `delay=1ms` or `delay=1ms..5ms`, `loss=` and `double=` (of a
 //! thousand), `disk=0ms`, `detector=50ms` (everybody is told of crashes and starts that long after) and,
 //! for mutual exclusion, `hold=5ms` (who enters leaves by itself after so long, or a range).
@@ -17,34 +19,55 @@
 use crate::check::one_inside_of;
 use crate::count;
 use crate::election::open as election;
-use crate::network::{Delay, Network};
-use crate::play::{Play, Stage, delay, micros, network};
+use crate::fuzz::leave;
+use crate::network::Network;
+use crate::play::{Count, Play, Stage, delay, micros, network};
 use crate::script::Command;
 use crate::world::{Maker, World};
 use quorate_core::mutex::{
-    Call, Central, Event, Flaw, IdleToken, Maekawa, MaekawaForm, Mutex, Repair, RicartAgrawala, TokenRing,
+    Central, Flaw, IdleToken, Maekawa, MaekawaForm, Mutex, Repair, RicartAgrawala, TokenRing,
 };
-use quorate_core::protocol::{Members, ProcessId, Within};
+use quorate_core::protocol::{Members, ProcessId, Protocol, Within};
 use quorate_core::time::Span;
 use std::sync::Arc;
 
 /// The names, for lists and completions.
 pub const PROTOCOLS: &[&str] = &["central", "ricart-agrawala", "maekawa", "token-ring"];
 
+/// A protocol whose processes the words of `nodes` make.
+pub trait Named: Protocol {
+    /// Makes its processes as a command says.
+    ///
+    /// # Errors
+    /// Says which option is wrong.
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String>;
+}
+
+/// The processes that a line such as `nodes 3 protocol=central` makes.
+///
+/// # Errors
+/// Says which option is wrong.
+pub fn made<P: Named>(nodes: &str) -> Result<Maker<P>, String> {
+    let nodes = Command::read(nodes);
+    P::maker(&nodes, count_of(&nodes)?)
+}
+
+fn count_of(nodes: &Command) -> Result<usize, String> {
+    let n: usize = nodes.word(0)?.parse().map_err(|_| "nodes needs a number".to_string())?;
+    if (1..=1_000).contains(&n) { Ok(n) } else { Err("a world has 1 to 1000 processes".into()) }
+}
+
 /// Begins a world as a `nodes` command says.
 ///
 /// # Errors
 /// Says which option is wrong.
 pub fn open(command: &Command) -> Result<Box<dyn Stage>, String> {
-    let n: usize = command.word(0)?.parse().map_err(|_| "nodes needs a number".to_string())?;
-    if !(1..=1_000).contains(&n) {
-        return Err("a world has 1 to 1000 processes".into());
-    }
+    let n = count_of(command)?;
     match command.option("protocol").ok_or("nodes needs protocol=")? {
-        "central" => mutex(command, n, central(command)?, count::central),
-        "ricart-agrawala" => mutex(command, n, ricart_agrawala(command, n)?, count::ricart_agrawala),
-        "maekawa" => mutex(command, n, maekawa(command, n)?, count::maekawa),
-        "token-ring" => mutex(command, n, token_ring(command, n)?, count::token_ring),
+        "central" => mutex::<Central>(command, n, count::central),
+        "ricart-agrawala" => mutex::<RicartAgrawala>(command, n, count::ricart_agrawala),
+        "maekawa" => mutex::<Maekawa>(command, n, count::maekawa),
+        "token-ring" => mutex::<TokenRing>(command, n, count::token_ring),
         other if election::PROTOCOLS.contains(&other) => election::open(other, command, n),
         other => {
             let known = [PROTOCOLS, election::PROTOCOLS].concat().join(", ");
@@ -53,30 +76,36 @@ pub fn open(command: &Command) -> Result<Box<dyn Stage>, String> {
     }
 }
 
-fn central(command: &Command) -> Result<Maker<Central>, String> {
-    let lease = span(command, "lease")?;
-    let durable = command.option("durable") == Some("yes");
-    let flaw = flaw(command)?;
-    Ok(Arc::new(move |me| Central::new(me, ProcessId(1), lease, durable).with_flaw(flaw)))
+impl Named for Central {
+    fn maker(nodes: &Command, _n: usize) -> Result<Maker<Self>, String> {
+        let lease = span(nodes, "lease")?;
+        let durable = nodes.option("durable") == Some("yes");
+        let flaw = flaw(nodes)?;
+        Ok(Arc::new(move |me| Central::new(me, ProcessId(1), lease, durable).with_flaw(flaw)))
+    }
 }
 
-fn maekawa(command: &Command, n: usize) -> Result<Maker<Maekawa>, String> {
-    let form = match command.option("form") {
-        None | Some("deadlock-free") => MaekawaForm::DeadlockFree,
-        Some("basic") => MaekawaForm::Basic,
-        Some(other) => return Err(format!("there is no form {other}; there are basic and deadlock-free")),
-    };
-    let sets = command.option("voters").map(|list| voters(list, n)).transpose()?;
-    let durable = command.option("durable") == Some("yes");
-    let (retry, flaw) = (span(command, "retry")?.map(Within::exactly), flaw(command)?);
-    let members = Members::first(n);
-    Ok(Arc::new(move |me| {
-        let one = Maekawa::new(me, members.clone(), form, durable, retry).with_flaw(flaw);
-        match &sets {
-            Some(sets) => one.with_voters(sets[me.index()].clone()),
-            None => one,
-        }
-    }))
+impl Named for Maekawa {
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
+        let form = match nodes.option("form") {
+            None | Some("deadlock-free") => MaekawaForm::DeadlockFree,
+            Some("basic") => MaekawaForm::Basic,
+            Some(other) => {
+                return Err(format!("there is no form {other}; there are basic and deadlock-free"));
+            }
+        };
+        let sets = nodes.option("voters").map(|list| voters(list, n)).transpose()?;
+        let durable = nodes.option("durable") == Some("yes");
+        let (retry, flaw) = (within(nodes, "retry")?, flaw(nodes)?);
+        let members = Members::first(n);
+        Ok(Arc::new(move |me| {
+            let one = Maekawa::new(me, members.clone(), form, durable, retry).with_flaw(flaw);
+            match &sets {
+                Some(sets) => one.with_voters(sets[me.index()].clone()),
+                None => one,
+            }
+        }))
+    }
 }
 
 /// Voting sets such as `1+2,2+3,1+3`, one for each process.
@@ -97,21 +126,23 @@ fn voters(list: &str, n: usize) -> Result<Vec<Members>, String> {
     }
 }
 
-fn token_ring(command: &Command, n: usize) -> Result<Maker<TokenRing>, String> {
-    let idle = match command.option("idle") {
-        Some("park") => IdleToken::Park,
-        None | Some("circulate") => {
-            let rest = span(command, "rest")?.unwrap_or(Span::ZERO);
-            IdleToken::Circulate { rest: Within::exactly(rest) }
-        }
-        Some(other) => return Err(format!("a token does not {other}; it can park and circulate")),
-    };
-    let retry = span(command, "retry")?.map(Within::exactly);
-    let silence = span(command, "silence")?.map(Within::exactly);
-    let repair = silence.map(|silence| Repair { silence, retry });
-    let flaw = flaw(command)?;
-    let members = Members::first(n);
-    Ok(Arc::new(move |me| TokenRing::new(me, members.clone(), idle, repair).with_flaw(flaw)))
+impl Named for TokenRing {
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
+        let idle = match nodes.option("idle") {
+            Some("park") => IdleToken::Park,
+            None | Some("circulate") => {
+                let rest = within(nodes, "rest")?.unwrap_or(Within::exactly(Span::ZERO));
+                IdleToken::Circulate { rest }
+            }
+            Some(other) => return Err(format!("a token does not {other}; it can park and circulate")),
+        };
+        let retry = within(nodes, "retry")?;
+        let silence = within(nodes, "silence")?;
+        let repair = silence.map(|silence| Repair { silence, retry });
+        let flaw = flaw(nodes)?;
+        let members = Members::first(n);
+        Ok(Arc::new(move |me| TokenRing::new(me, members.clone(), idle, repair).with_flaw(flaw)))
+    }
 }
 
 fn flaw(command: &Command) -> Result<Option<Flaw>, String> {
@@ -121,26 +152,28 @@ fn flaw(command: &Command) -> Result<Option<Flaw>, String> {
     known.map(Some).ok_or_else(|| format!("there is no flaw {name}; there are {}", names()))
 }
 
-fn ricart_agrawala(command: &Command, n: usize) -> Result<Maker<RicartAgrawala>, String> {
-    let retry = span(command, "retry")?.map(Within::exactly);
-    let clocks = match command.option("clock") {
-        None => vec![0; n],
-        Some(list) => list
-            .split(',')
-            .map(|one| one.parse().map_err(|_| format!("{one} is not a timestamp")))
-            .collect::<Result<Vec<u64>, _>>()?,
-    };
-    if clocks.len() != n {
-        return Err(format!("clock= needs {n} numbers"));
+impl Named for RicartAgrawala {
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
+        let retry = within(nodes, "retry")?;
+        let clocks = match nodes.option("clock") {
+            None => vec![0; n],
+            Some(list) => list
+                .split(',')
+                .map(|one| one.parse().map_err(|_| format!("{one} is not a timestamp")))
+                .collect::<Result<Vec<u64>, _>>()?,
+        };
+        if clocks.len() != n {
+            return Err(format!("clock= needs {n} numbers"));
+        }
+        let (members, flaw) = (Members::first(n), flaw(nodes)?);
+        let keeps = nodes.option("permissions") == Some("kept");
+        let maker = move |me: ProcessId| {
+            let one = RicartAgrawala::new(me, members.clone(), retry).with_clock(clocks[me.index()]);
+            let one = if keeps { one.with_kept_permissions() } else { one };
+            one.with_flaw(flaw)
+        };
+        Ok(Arc::new(maker))
     }
-    let (members, flaw) = (Members::first(n), flaw(command)?);
-    let keeps = command.option("permissions") == Some("kept");
-    let maker = move |me: ProcessId| {
-        let one = RicartAgrawala::new(me, members.clone(), retry).with_clock(clocks[me.index()]);
-        let one = if keeps { one.with_kept_permissions() } else { one };
-        one.with_flaw(flaw)
-    };
-    Ok(Arc::new(maker))
 }
 
 /// A time option in whole milliseconds.
@@ -152,17 +185,25 @@ pub fn span(command: &Command, name: &str) -> Result<Option<Span>, String> {
     text.map(|text| Ok(Span::from_millis(micros(text)? / 1_000))).transpose()
 }
 
-fn leave(event: &Event) -> Option<Call> {
-    matches!(event, Event::Entered { .. }).then_some(Call::Leave)
+/// A time, or a range of times such as `150ms..300ms`.
+///
+/// # Errors
+/// It is neither.
+pub fn within(command: &Command, name: &str) -> Result<Option<Within>, String> {
+    let one = |text: &str| Ok::<_, String>(Span::from_millis(micros(text)? / 1_000));
+    let read = |text: &str| match text.split_once("..") {
+        Some((least, most)) => Ok(Within { least: one(least)?, most: one(most)? }),
+        None => Ok(Within::exactly(one(text)?)),
+    };
+    command.option(name).map(read).transpose()
 }
 
-fn mutex<P: Mutex + 'static>(
+fn mutex<P: Mutex + Named + 'static>(
     command: &Command,
     n: usize,
-    maker: Maker<P>,
-    count: crate::play::Count,
+    count: Count,
 ) -> Result<Box<dyn Stage>, String> {
-    let mut world = world(command, n, maker)?;
+    let mut world: World<P> = world(command, n)?;
     if let Some(hold) = command.option("hold") {
         world.react(leave, delay(hold)?);
     }
@@ -173,16 +214,12 @@ fn mutex<P: Mutex + 'static>(
 ///
 /// # Errors
 /// Says which option is wrong.
-pub fn world<P: quorate_core::protocol::Protocol>(
-    command: &Command,
-    n: usize,
-    maker: Maker<P>,
-) -> Result<World<P>, String> {
+pub fn world<P: Named>(command: &Command, n: usize) -> Result<World<P>, String> {
     let seed = command.option("seed").map_or(Ok(1), str::parse);
     let seed = seed.map_err(|_| "the seed is a number".to_string())?;
-    let mut world = World::new(seed, n, network(command, Network::calm())?, maker);
+    let mut world = World::new(seed, n, network(command, Network::calm())?, P::maker(command, n)?);
     if let Some(after) = command.option("detector") {
-        world.detect(Delay::Fixed(micros(after)?));
+        world.detect(delay(after)?);
     }
     Ok(world)
 }

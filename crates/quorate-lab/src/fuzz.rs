@@ -323,11 +323,7 @@ impl<P: Protocol> Fuzzer<P> {
 pub fn inflict<P: Protocol>(world: &mut World<P>, fault: Fault) {
     match fault {
         Fault::Crash(process) => world.crash(process),
-        Fault::CrashWithin(process, cut) => {
-            if world.node(process).power != Power::Down {
-                world.crash_within(process, cut);
-            }
-        }
+        Fault::CrashWithin(process, cut) => world.crash_within(process, cut),
         Fault::Restart(process, disk) => {
             if !disk {
                 world.wipe(process);

@@ -1,6 +1,7 @@
 //! What links and disks do to what is handed to them.
 
 use crate::draw::below;
+use std::fmt;
 
 /// How long something takes, in microseconds of true time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,17 @@ impl Delay {
                 let doublings = u64::from(number.trailing_ones()).min(20);
                 least + below(number, scale + 1) + ((scale << doublings) - scale)
             }
+        }
+    }
+}
+
+/// As the options of scripts: `1000us`, `100us..5000us`, `tailed:100us..5000us`.
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(us) => write!(f, "{us}us"),
+            Self::Even(least, most) => write!(f, "{least}us..{most}us"),
+            Self::Tailed(least, scale) => write!(f, "tailed:{least}us..{scale}us"),
         }
     }
 }

@@ -32,6 +32,9 @@ pub trait Stage {
     /// How many processes there are.
     fn count(&self) -> usize;
 
+    /// Stands for the whole history so far.
+    fn digest(&self) -> u64;
+
     /// The recording with its names, to be drawn and exported.
     fn story(&self, title: &str, caption: &str) -> Story;
 
@@ -85,8 +88,7 @@ impl<P: Protocol> Play<P> {
         let (from, to) =
             text.split_once("->").ok_or_else(|| format!("{text} is not a link such as n1->n2"))?;
         let (from, to) = (self.processes(from)?, self.processes(to)?);
-        let pairs = from.iter().flat_map(|a| to.iter().map(move |b| (*a, *b)));
-        Ok(pairs.filter(|(a, b)| a != b).collect())
+        Ok(pairs(&from, &to))
     }
 
     /// The message that `n1->n2 KIND request #2` names: the second oldest of that kind on that link.
@@ -193,7 +195,7 @@ impl<P: Protocol> Play<P> {
         }
         if let Err(why) = (self.check)(&self.world) {
             self.violated = true;
-            self.world.wires.note(Peer::default(), What::Violated, None, &why);
+            self.world.wires.violated(&why);
         }
     }
 
@@ -236,10 +238,12 @@ impl<P: Protocol> Play<P> {
                 self.world.fire(process, timer);
             }
             "suspect" | "trust" => {
-                let (at, of) = (self.process(command.word(0)?)?, self.process(command.word(1)?)?);
-                match command.name.as_str() {
-                    "suspect" => self.world.suspect(at, of),
-                    _ => self.world.trust(at, of),
+                let (at, of) = (self.processes(command.word(0)?)?, self.processes(command.word(1)?)?);
+                for (at, of) in pairs(&at, &of) {
+                    match command.name.as_str() {
+                        "suspect" => self.world.suspect(at, of),
+                        _ => self.world.trust(at, of),
+                    }
                 }
             }
             "view" => self.view(command)?,
@@ -332,6 +336,10 @@ impl<P: Protocol> Stage for Play<P> {
         self.world.nodes().len()
     }
 
+    fn digest(&self) -> u64 {
+        self.world.digest()
+    }
+
     fn story(&self, title: &str, caption: &str) -> Story {
         Story::of(&self.world, title, caption)
     }
@@ -339,6 +347,12 @@ impl<P: Protocol> Stage for Play<P> {
     fn waiting(&self) -> Vec<(ProcessId, Vec<Wait>)> {
         waits_of(&self.world)
     }
+}
+
+/// Each of the first with each of the others.
+fn pairs(ones: &[ProcessId], others: &[ProcessId]) -> Vec<(ProcessId, ProcessId)> {
+    let pairs = ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)));
+    pairs.filter(|(one, other)| one != other).collect()
 }
 
 /// A step in words; none for what a script says itself.
@@ -395,12 +409,14 @@ pub fn micros(text: &str) -> Result<u64, String> {
     Ok(number * scale)
 }
 
-/// A time, or a range such as `1ms..5ms` from which times are drawn evenly.
+/// A time, or a range such as `1ms..5ms` from which times are drawn evenly; after `tailed:`, one with a long tail.
 ///
 /// # Errors
 /// The text is neither.
 pub fn delay(text: &str) -> Result<Delay, String> {
-    match text.split_once("..") {
+    let (tailed, range) = text.strip_prefix("tailed:").map_or((false, text), |range| (true, range));
+    match range.split_once("..") {
+        Some((least, scale)) if tailed => Ok(Delay::Tailed(micros(least)?, micros(scale)?)),
         Some((least, most)) => Ok(Delay::Even(micros(least)?, micros(most)?)),
         None => Ok(Delay::Fixed(micros(text)?)),
     }

@@ -9,12 +9,14 @@
 mod election;
 mod mutex;
 
+use crate::catalog::{Named, made};
 use crate::explore::Explorer;
 use crate::fuzz::{Failure, Fuzzer};
 use crate::render;
 use crate::script;
 use crate::shrink;
 use crate::spot::{Faults, Spot};
+use crate::world::Maker;
 use quorate_core::protocol::Protocol;
 use std::ops::Range;
 
@@ -194,26 +196,31 @@ fn played(script: String) -> String {
     script::play(&script).map_or(script, |played| played.text)
 }
 
-/// Runs worlds of one protocol; the number of processes of each follows from its seed.
-fn fuzzed<P: Protocol>(
+/// Runs worlds of one protocol; the number of processes of each follows from its seed. `nodes` are the words that
+/// make them, so that the scenario of a failure is of the same processes.
+fn fuzzed<P: Named>(
     asked: &Worlds,
     check: fn(&Spot<P>) -> Result<(), String>,
     nodes: impl Fn(usize) -> String,
-    fuzzer: impl Fn(usize) -> Fuzzer<P>,
-) -> Fuzzed {
+    fuzzer: impl Fn(Maker<P>, usize) -> Fuzzer<P>,
+) -> Result<Fuzzed, String> {
     fuzzed_after(0, asked, check, nodes, fuzzer)
 }
 
 /// The same; nothing fails in the first microseconds, while the group is founded.
-fn fuzzed_after<P: Protocol>(
+fn fuzzed_after<P: Named>(
     founding_us: u64,
     asked: &Worlds,
     check: fn(&Spot<P>) -> Result<(), String>,
     nodes: impl Fn(usize) -> String,
-    fuzzer: impl Fn(usize) -> Fuzzer<P>,
-) -> Fuzzed {
+    fuzzer: impl Fn(Maker<P>, usize) -> Fuzzer<P>,
+) -> Result<Fuzzed, String> {
     let mut done = Fuzzed::default();
-    let fuzzers: Vec<_> = (SMALLEST..=LARGEST).map(|n| fuzzer(asked.n.unwrap_or(n))).collect();
+    let fuzzer = |n| {
+        let n = asked.n.unwrap_or(n);
+        made(&format!("nodes {n} {}", nodes(n))).map(|maker| fuzzer(maker, n))
+    };
+    let fuzzers = (SMALLEST..=LARGEST).map(fuzzer).collect::<Result<Vec<_>, _>>()?;
     for seed in asked.seeds.clone() {
         let fuzzer = &fuzzers[(seed % fuzzers.len() as u64) as usize];
         let mut plan = fuzzer.plan(seed);
@@ -229,14 +236,15 @@ fn fuzzed_after<P: Protocol>(
                     Failure::Stuck(why) => (why, true),
                 };
                 let sentence = format!("Found in random world {seed}: {why}.");
-                let script = shrink::scenario(fuzzer, &plan, check, &sentence, &nodes(fuzzer.n));
+                let words = format!("nodes {} {}", fuzzer.n, nodes(fuzzer.n));
+                let script = shrink::scenario(fuzzer, &plan, check, &sentence, &words);
                 let scenario = played(script);
                 done.failure = Some(Failed { seed, n: fuzzer.n, why, stuck, scenario });
-                return done;
+                return Ok(done);
             }
         }
     }
-    done
+    Ok(done)
 }
 
 /// The fewest processes of a random world.

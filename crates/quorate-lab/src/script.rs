@@ -26,7 +26,7 @@
 //! | `crash n1`, `crash n1 after persist`, `crash n1 after 2` | now; in its next step, at that effect |
 //! | `restart n1 [disk=no]`, `pause n1`, `resume n1` | |
 //! | `cut n1->n2`, `mend n1->n2`, `partition n1 \| n2 n3`, `heal` | links; `*` and `n1,n2` stand for several |
-//! | `suspect n1 n2`, `trust n1 n2`, `view n1,n2 [id=2] [at=n1]` | what n1 is told |
+//! | `suspect n1 n2`, `trust * *`, `view n1,n2 [id=2] [at=n1]` | what n1 is told |
 //! | `clock n1 jump=10s`, `clock n1 rate=200ppm` | its monotonic clock |
 //! | `network order= delay= loss= double= disk=` | links and disks from now on |
 //! | `run [10ms]`, `pass 10ms` | time runs, until nothing is due or for so long; time passes and nothing happens |

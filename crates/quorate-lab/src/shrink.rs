@@ -90,20 +90,15 @@ pub fn scenario<P: Protocol>(
     by_time(fuzzer, &small, sentence, nodes)
 }
 
-/// The plan as commands at their times, with the same draws.
-fn by_time<P: Protocol>(fuzzer: &Fuzzer<P>, plan: &Plan<P>, sentence: &str, nodes: &str) -> String {
+/// A plan as commands at their times, with the same draws: a scenario in which what happened in the plan's world
+/// happens again. `nodes` is as for [`scenario`].
+pub fn by_time<P: Protocol>(fuzzer: &Fuzzer<P>, plan: &Plan<P>, sentence: &str, nodes: &str) -> String {
     let Network { delay, order, loss_permille, double_permille, disk } = plan.network;
-    let range = |delay| match delay {
-        Delay::Fixed(us) => format!("{us}us"),
-        Delay::Even(least, most) | Delay::Tailed(least, most) => format!("{least}us..{most}us"),
-    };
     let order = if order == Order::Fifo { "fifo" } else { "unordered" };
+    let detector = fuzzer.detector.map_or(String::new(), |after| format!(" detector={after}"));
     let mut lines = vec![format!(
-        "{nodes} seed={} order={order} delay={} disk={} loss={loss_permille} double={double_permille} hold={}",
-        plan.seed,
-        range(delay),
-        range(disk),
-        range(fuzzer.reaction.1),
+        "{nodes} seed={} order={order} delay={delay} disk={disk} loss={loss_permille} double={double_permille} hold={}{detector}",
+        plan.seed, fuzzer.reaction.1,
     )];
     let calls = plan.calls.iter().map(|(at, who, call)| (*at, 1, format!("call {who} {}", call.name())));
     let faults = plan.faults.iter().map(|(at, fault)| (*at, 0, said(*fault)));
@@ -121,6 +116,9 @@ fn by_time<P: Protocol>(fuzzer: &Fuzzer<P>, plan: &Plan<P>, sentence: &str, node
     lines.push("network loss=0 double=0".into());
     for process in (0..fuzzer.n).map(ProcessId::at) {
         lines.push(format!("resume {process}\nrestart {process}"));
+    }
+    if fuzzer.odds.suspect > 0 {
+        lines.push("trust * *".into());
     }
     lines.push(format!("run {}us", fuzzer.settle_us));
     format!("# {sentence}\n\n{}\n\nwaits\n", lines.join("\n\n"))

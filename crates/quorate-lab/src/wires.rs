@@ -164,6 +164,13 @@ impl<P: Protocol> Wires<P> {
         }
     }
 
+    /// Notes what does not hold: a remark of whoever looks on, and no part of the history.
+    pub(crate) fn violated(&mut self, why: &str) {
+        if self.trace.is_on() {
+            self.record(Peer::default(), What::Violated, None, &why);
+        }
+    }
+
     fn record(&mut self, peer: Peer, what: What, about: Option<Request>, words: &dyn Display) {
         let text = match self.trace.has_words() {
             true => match words.to_string() {

@@ -216,7 +216,9 @@ impl<P: Protocol> World<P> {
 
     /// Crashes a process within its next step, or, for [`Cut::Persist`], within the next that writes.
     pub fn crash_within(&mut self, process: ProcessId, cut: Cut) {
-        self.cuts[process.index()] = Some(cut);
+        if self.nodes[process.index()].power != Power::Down {
+            self.cuts[process.index()] = Some(cut);
+        }
     }
 
     /// Starts a process that is down, with what its disk holds.

@@ -11,7 +11,7 @@
 //! `storm`: what each process knows, and what keeps the group from having a leader.
 
 use super::{check, cost, sight};
-use crate::catalog::{span, world};
+use crate::catalog::{Named, span, within, world};
 use crate::play::{Check, Count, Play, Stage};
 use crate::script::Command;
 use crate::story::Story;
@@ -37,24 +37,24 @@ pub const PROTOCOLS: &[&str] = &["bully", "ring", "chang-roberts", "term"];
 /// Says which option is wrong.
 pub fn open(protocol: &str, command: &Command, n: usize) -> Result<Box<dyn Stage>, String> {
     match protocol {
-        "bully" => stage(command, n, bully(command, n)?, cost::bully),
-        "ring" => stage(command, n, ring(command, n)?, cost::ring),
-        "chang-roberts" => stage(command, n, chang_roberts(command, n)?, cost::chang_roberts),
+        "bully" => stage::<Bully>(command, n, cost::bully),
+        "ring" => stage::<Ring>(command, n, cost::ring),
+        "chang-roberts" => stage::<ChangRoberts>(command, n, cost::chang_roberts),
         _ => {
             let check: Check<TermElection> = check::one_leads_in_a_term;
-            let play = Play::new(world(command, n, term(command, n)?)?, check, cost::term);
+            let play = Play::new(world(command, n)?, check, cost::term);
             Ok(Box::new(TermStage { play }))
         }
     }
 }
 
-fn stage<P: Elects + 'static>(
+fn stage<P: Elects + Named + 'static>(
     command: &Command,
     n: usize,
-    maker: Maker<P>,
     count: Count,
 ) -> Result<Box<dyn Stage>, String> {
-    Ok(Box::new(Play::new(world(command, n, maker)?, check::one_leads_when_quiet, count)))
+    let check: Check<P> = check::one_leads_when_quiet;
+    Ok(Box::new(Play::new(world(command, n)?, check, count)))
 }
 
 fn is_set(command: &Command, option: &str, value: &str) -> bool {
@@ -65,31 +65,31 @@ fn at_start(command: &Command) -> AtStart {
     if is_set(command, "start", "elect") { AtStart::Elect } else { AtStart::Wait }
 }
 
-fn within(command: &Command, option: &str) -> Result<Option<Within>, String> {
-    Ok(span(command, option)?.map(Within::exactly))
-}
-
 fn flaw(command: &Command) -> Result<Option<Flaw>, String> {
     let Some(name) = command.option("flaw") else { return Ok(None) };
     let found = Flaw::ALL.iter().find(|flaw| flaw.name() == name);
     found.copied().map(Some).ok_or_else(|| format!("there is no flaw {name}"))
 }
 
-fn bully(command: &Command, n: usize) -> Result<Maker<Bully>, String> {
-    let or = |span: Option<Within>, ms| span.unwrap_or(Within::exactly(Span::from_millis(ms)));
-    let timing = BullyTiming {
-        answer: or(within(command, "answer")?, 10),
-        coordinator: or(within(command, "coordinator")?, 60),
-        again: within(command, "again")?,
-    };
-    let (quorum, start, flaw) = (is_set(command, "quorum", "yes"), at_start(command), flaw(command)?);
-    Ok(Arc::new(move |me| Bully::new(me, Members::first(n), timing, quorum, start).with_flaw(flaw)))
+impl Named for Bully {
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
+        let or = |span: Option<Within>, ms| span.unwrap_or(Within::exactly(Span::from_millis(ms)));
+        let timing = BullyTiming {
+            answer: or(within(nodes, "answer")?, 10),
+            coordinator: or(within(nodes, "coordinator")?, 60),
+            again: within(nodes, "again")?,
+        };
+        let (quorum, start, flaw) = (is_set(nodes, "quorum", "yes"), at_start(nodes), flaw(nodes)?);
+        Ok(Arc::new(move |me| Bully::new(me, Members::first(n), timing, quorum, start).with_flaw(flaw)))
+    }
 }
 
-fn ring(command: &Command, n: usize) -> Result<Maker<Ring>, String> {
-    let (quorum, start, flaw) = (is_set(command, "quorum", "yes"), at_start(command), flaw(command)?);
-    let retry = within(command, "retry")?;
-    Ok(Arc::new(move |me| Ring::new(me, Members::first(n), quorum, retry, start).with_flaw(flaw)))
+impl Named for Ring {
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
+        let (quorum, start, flaw) = (is_set(nodes, "quorum", "yes"), at_start(nodes), flaw(nodes)?);
+        let retry = within(nodes, "retry")?;
+        Ok(Arc::new(move |me| Ring::new(me, Members::first(n), quorum, retry, start).with_flaw(flaw)))
+    }
 }
 
 /// One value for each process, from a list with commas.
@@ -99,44 +99,41 @@ fn each<T>(list: &str, n: usize, read: impl Fn(&str) -> Option<T>) -> Result<Vec
     if values.len() == n { Ok(values) } else { Err(format!("{list} needs {n} values")) }
 }
 
-fn chang_roberts(command: &Command, n: usize) -> Result<Maker<ChangRoberts>, String> {
-    let ids = match command.option("ids") {
-        None => (1..=n as u64).collect(),
-        Some(list) => each(list, n, |one| one.parse().ok())?,
-    };
-    let compare = if is_set(command, "compare", "id") { Ids::Alone } else { Ids::ByProcess };
-    let (start, flaw, retry) = (at_start(command), flaw(command)?, within(command, "retry")?);
-    Ok(Arc::new(move |me: ProcessId| {
-        ChangRoberts::new(me, Members::first(n), ids[me.index()], compare, retry, start).with_flaw(flaw)
-    }))
+impl Named for ChangRoberts {
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
+        let ids = match nodes.option("ids") {
+            None => (1..=n as u64).collect(),
+            Some(list) => each(list, n, |one| one.parse().ok())?,
+        };
+        let compare = if is_set(nodes, "compare", "id") { Ids::Alone } else { Ids::ByProcess };
+        let (start, flaw, retry) = (at_start(nodes), flaw(nodes)?, within(nodes, "retry")?);
+        Ok(Arc::new(move |me: ProcessId| {
+            ChangRoberts::new(me, Members::first(n), ids[me.index()], compare, retry, start).with_flaw(flaw)
+        }))
+    }
 }
 
-fn term(command: &Command, n: usize) -> Result<Maker<TermElection>, String> {
-    let election = match command.option("election").and_then(|text| text.split_once("..")) {
-        None => within(command, "election")?.unwrap_or(Within::millis(150, 300)),
-        Some((least, most)) => {
-            let one = |text| crate::play::micros(text).map(|us| Span::from_millis(us / 1_000));
-            Within { least: one(least)?, most: one(most)? }
-        }
-    };
-    let options = TermOptions {
-        election,
-        heartbeat: span(command, "heartbeat")?.unwrap_or(Span::from_millis(50)),
-        pre_vote: is_set(command, "prevote", "yes"),
-        lease: span(command, "lease")?,
-    };
-    let position = |text: &str| {
-        let (term, index) = text.split_once(':')?;
-        Some(LogPosition { term: Term(term.parse().ok()?), index: LogIndex(index.parse().ok()?) })
-    };
-    let logs = match command.option("logs") {
-        None => vec![LogPosition::default(); n],
-        Some(list) => each(list, n, position)?,
-    };
-    let flaw = flaw(command)?;
-    Ok(Arc::new(move |me: ProcessId| {
-        TermElection::new(me, Members::first(n), options, logs[me.index()]).with_flaw(flaw)
-    }))
+impl Named for TermElection {
+    fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
+        let options = TermOptions {
+            election: within(nodes, "election")?.unwrap_or(Within::millis(150, 300)),
+            heartbeat: span(nodes, "heartbeat")?.unwrap_or(Span::from_millis(50)),
+            pre_vote: is_set(nodes, "prevote", "yes"),
+            lease: span(nodes, "lease")?,
+        };
+        let position = |text: &str| {
+            let (term, index) = text.split_once(':')?;
+            Some(LogPosition { term: Term(term.parse().ok()?), index: LogIndex(index.parse().ok()?) })
+        };
+        let logs = match nodes.option("logs") {
+            None => vec![LogPosition::default(); n],
+            Some(list) => each(list, n, position)?,
+        };
+        let flaw = flaw(nodes)?;
+        Ok(Arc::new(move |me: ProcessId| {
+            TermElection::new(me, Members::first(n), options, logs[me.index()]).with_flaw(flaw)
+        }))
+    }
 }
 
 /// A scenario of terms: it also diagnoses.
@@ -163,6 +160,10 @@ impl Stage for TermStage {
 
     fn count(&self) -> usize {
         self.play.count()
+    }
+
+    fn digest(&self) -> u64 {
+        self.play.digest()
     }
 
     fn story(&self, title: &str, caption: &str) -> Story {

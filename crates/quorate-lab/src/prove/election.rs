@@ -1,6 +1,7 @@
 //! The rows of elections.
 
 use super::{Fuzzed, Proof, Search, Searched, Subject, Watch, Worlds, fuzzed, named, reached};
+use crate::catalog::{Named, made};
 use crate::election::check;
 use crate::election::worlds::{EVERYTHING, STOPS, first_and_new_lives, fuzzer, nobody, only, ordered};
 use crate::explore::{Explorer, Invariant, Rest, nothing};
@@ -9,14 +10,8 @@ use crate::network::{Network, Order};
 use crate::node::Node;
 use crate::spot::{Calls, Faults, Rules, Spot, Timing};
 use crate::world::{Maker, World};
-use quorate_core::election::{
-    AtStart, Bully, BullyTiming, ChangRoberts, Elects, Flaw, Ids, LogPosition, Ring, Term, TermElection,
-    TermOptions,
-};
-use quorate_core::id::LogIndex;
-use quorate_core::protocol::{Members, ProcessId, Protocol, Within};
-use quorate_core::time::Span;
-use std::sync::Arc;
+use quorate_core::election::{Bully, ChangRoberts, Elects, Flaw, Ring, TermElection};
+use quorate_core::protocol::Protocol;
 
 pub(super) const BULLY: Subject = Subject {
     name: "bully",
@@ -25,7 +20,9 @@ pub(super) const BULLY: Subject = Subject {
     needs: "answers in time, and nobody wrongly believed dead",
     search: bully,
     fuzz: |asked| {
-        agreeing(asked, &BULLY, "bully start=elect", |n| fuzzer(bully_maker(n, 25, 250), n, ordered(), STOPS))
+        agreeing::<Bully>(asked, &BULLY, |_| {
+            "bully start=elect answer=25ms..30ms coordinator=250ms..300ms".into()
+        })
     },
     flaws: || vec!["no-second-timeout", "suspect-followed"],
 };
@@ -36,9 +33,7 @@ pub(super) const RING: Subject = Subject {
     claim: "at rest all that run name the greatest that runs",
     needs: "a detector that tells of each stop, and nobody wrongly believed dead for ever",
     search: ring,
-    fuzz: |asked| {
-        agreeing(asked, &RING, "ring retry=500ms start=elect", |n| fuzzer(ring_maker(n), n, ordered(), STOPS))
-    },
+    fuzz: |asked| agreeing::<Ring>(asked, &RING, |_| "ring start=elect retry=500ms..800ms".into()),
     flaws: || vec!["last-followed", "not-passed-again", "starter-closes"],
 };
 
@@ -49,8 +44,8 @@ pub(super) const CHANG_ROBERTS: Subject = Subject {
     needs: "a detector that tells of each stop before the next start; ids that differ, or are told apart by the process",
     search: chang_roberts,
     fuzz: |asked| {
-        agreeing(asked, &CHANG_ROBERTS, "chang-roberts retry=500ms start=elect", |n| {
-            fuzzer(scattered(n), n, ordered(), STOPS)
+        agreeing::<ChangRoberts>(asked, &CHANG_ROBERTS, |n| {
+            format!("chang-roberts start=elect retry=500ms..800ms ids={}", scattered(n))
         })
     },
     flaws: || vec!["waits-for-stopped", "former-life-wins"],
@@ -84,7 +79,6 @@ const NONE: Faults =
 
 /// A search in the making.
 struct Small<P: Protocol> {
-    maker: Maker<P>,
     order: Order,
     faults: Faults,
     timing: Timing,
@@ -95,31 +89,36 @@ struct Small<P: Protocol> {
     nodes: String,
 }
 
-fn run<P: Elects>(
+fn run<P: Elects + Named>(
     small: Small<P>,
     n: usize,
     asked: &Search,
     planted: Option<Flaw>,
     watch: Watch<'_>,
-) -> Searched {
-    let Small { maker, order, faults, timing, detector, calls, invariant, rest, nodes } = small;
-    let rules = Rules { maker, n, order, faults, timing, detector, calls };
+) -> Result<Searched, String> {
+    let Small { order, faults, timing, detector, calls, invariant, rest, nodes } = small;
     let unordered = if order == Order::Fifo { "" } else { " order=unordered" };
-    let words = planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()));
+    let nodes = format!("nodes {n} protocol={nodes}{unordered}{}", words(planted));
+    let rules = Rules { maker: made(&nodes)?, n, order, faults, timing, detector, calls };
     let proof = Proof {
         explorer: Explorer { rules, invariant, rest, states_max: asked.states_max },
-        nodes: format!("nodes {n} protocol={nodes}{unordered}{words}"),
+        nodes,
         reached: reached(planted, Flaw::reached),
     };
-    proof.run(watch)
+    Ok(proof.run(watch))
+}
+
+fn words(planted: Option<Flaw>) -> String {
+    planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()))
 }
 
 /// Who comes back starts by itself only where all do.
-fn start(faults: &Faults) -> (AtStart, &'static str) {
-    match faults.restarts + faults.wipes {
-        0 => (AtStart::Elect, " start=elect"),
-        _ => (AtStart::Wait, ""),
-    }
+fn all_start(faults: &Faults) -> bool {
+    faults.restarts + faults.wipes == 0
+}
+
+fn start(all: bool) -> &'static str {
+    if all { " start=elect" } else { "" }
 }
 
 fn bully(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
@@ -127,22 +126,18 @@ fn bully(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let crash = Faults { crashes: 1, ..NONE };
     let mut faults = asked.faults.unwrap_or(if planted.is_some() { crash } else { NONE });
     faults.timers = faults.timers.max(6);
-    let (n, (start, word)) = (asked.n.unwrap_or(3), start(&faults));
-    let timing =
-        BullyTiming { answer: Within::millis(10, 12), coordinator: Within::millis(100, 120), again: None };
-    let again = start == AtStart::Wait;
-    let small = Small {
-        maker: Arc::new(move |me| Bully::new(me, Members::first(n), timing, false, start).with_flaw(planted)),
+    let all = all_start(&faults);
+    let small: Small<Bully> = Small {
         order: Order::Fifo,
         faults,
         timing: Timing::Patient,
         detector: true,
-        calls: if again { first_and_new_lives } else { nobody },
+        calls: if all { nobody } else { first_and_new_lives },
         invariant: if planted.is_some() { nothing } else { check::true_waits },
-        rest: if again { check::nobody_or_the_greatest } else { check::all_name_the_greatest },
-        nodes: format!("bully answer=10ms coordinator=100ms{word}"),
+        rest: if all { check::all_name_the_greatest } else { check::nobody_or_the_greatest },
+        nodes: format!("bully answer=10ms coordinator=100ms{}", start(all)),
     };
-    Ok(run(small, n, asked, planted, watch))
+    run(small, asked.n.unwrap_or(3), asked, planted, watch)
 }
 
 fn ring(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
@@ -153,30 +148,27 @@ fn ring(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         Some(_) => Faults { crashes: 1, ..NONE },
     };
     let faults = asked.faults.unwrap_or(suited);
-    let n = asked.n.unwrap_or(3);
     let one_starts = matches!(planted, Some(Flaw::NotPassedAgain | Flaw::StarterCloses));
-    let (start, word) = if one_starts { (AtStart::Wait, "") } else { start(&faults) };
-    let again = start == AtStart::Wait;
-    let small = Small {
-        maker: Arc::new(move |me| Ring::new(me, Members::first(n), false, None, start).with_flaw(planted)),
+    let all = !one_starts && all_start(&faults);
+    let small: Small<Ring> = Small {
         order: Order::Fifo,
         faults,
         timing: Timing::Any,
         detector: true,
-        calls: match (one_starts, again) {
+        calls: match (one_starts, all) {
             (true, _) => only::<_, 1>,
-            (_, true) => first_and_new_lives,
-            _ => nobody,
+            (_, true) => nobody,
+            _ => first_and_new_lives,
         },
         invariant: if planted.is_some() { nothing } else { check::true_waits },
-        rest: match (one_starts, again) {
+        rest: match (one_starts, all) {
             (true, _) => check::nobody_elects,
-            (_, true) => check::nobody_or_the_greatest,
-            _ => check::all_name_the_greatest,
+            (_, true) => check::all_name_the_greatest,
+            _ => check::nobody_or_the_greatest,
         },
-        nodes: format!("ring{word}"),
+        nodes: format!("ring{}", start(all)),
     };
-    Ok(run(small, n, asked, planted, watch))
+    run(small, asked.n.unwrap_or(3), asked, planted, watch)
 }
 
 fn chang_roberts(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
@@ -186,16 +178,7 @@ fn chang_roberts(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         Some(Flaw::FormerLifeWins) => Faults { crashes: 1, restarts: 1, ..NONE },
         Some(_) => Faults { crashes: 1, ..NONE },
     };
-    let n = asked.n.unwrap_or(3);
-    let (start, word) = match planted {
-        None => (AtStart::Elect, " start=elect"),
-        Some(_) => (AtStart::Wait, ""),
-    };
-    let maker = move |me: ProcessId| {
-        ChangRoberts::new(me, Members::first(n), me.0.into(), Ids::ByProcess, None, start).with_flaw(planted)
-    };
     let small = Small {
-        maker: Arc::new(maker),
         order: Order::Fifo,
         faults: asked.faults.unwrap_or(suited),
         timing: Timing::Any,
@@ -211,9 +194,9 @@ fn chang_roberts(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
             Some(Flaw::FormerLifeWins) => nothing,
             Some(_) => check::nobody_elects,
         },
-        nodes: format!("chang-roberts{word}"),
+        nodes: format!("chang-roberts{}", start(planted.is_none())),
     };
-    Ok(run(small, n, asked, planted, watch))
+    run(small, asked.n.unwrap_or(3), asked, planted, watch)
 }
 
 /// Whoever leads won an election of its present life: it has held one.
@@ -240,20 +223,9 @@ fn term(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let mut faults = asked.faults.unwrap_or(suited);
     faults.timers = faults.timers.max(timers);
     let n = asked.n.unwrap_or(3);
-    let options = TermOptions {
-        election: Within::millis(150, 300),
-        heartbeat: Span::from_millis(50),
-        pre_vote: false,
-        lease: None,
-    };
-    let maker = move |me: ProcessId| {
-        // One log is older, so that its freshness matters.
-        let log = LogPosition { term: Term(0), index: LogIndex(u64::from(me.0 != 1)) };
-        TermElection::new(me, Members::first(n), options, log).with_flaw(planted)
-    };
+    // One log is older, so that its freshness matters.
     let logs: Vec<_> = (0..n).map(|place| format!("0:{}", u8::from(place != 0))).collect();
     let small = Small {
-        maker: Arc::new(maker),
         order: Order::Fifo,
         faults,
         timing: Timing::Any,
@@ -265,9 +237,9 @@ fn term(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
             _ => check::leads_with_a_new_log,
         },
         rest: nothing,
-        nodes: format!("term logs={}", logs.join(",")),
+        nodes: format!("term election=150ms..300ms logs={}", logs.join(",")),
     };
-    Ok(run(small, n, asked, planted, watch))
+    run(small, n, asked, planted, watch)
 }
 
 // ---- random worlds
@@ -276,87 +248,48 @@ fn one_in_a_term_of_a_world(world: &World<TermElection>) -> Result<(), String> {
     check::one_in_a_term_of(world.nodes().iter())
 }
 
-fn bully_maker(n: usize, answer_ms: u64, coordinator_ms: u64) -> Maker<Bully> {
-    let timing = BullyTiming {
-        answer: Within::millis(answer_ms, answer_ms + answer_ms / 5),
-        coordinator: Within::millis(coordinator_ms, coordinator_ms + coordinator_ms / 5),
-        again: None,
-    };
-    Arc::new(move |me| Bully::new(me, Members::first(n), timing, false, AtStart::Elect))
-}
-
-fn ring_maker(n: usize) -> Maker<Ring> {
-    let retry = Some(Within::millis(500, 800));
-    Arc::new(move |me| Ring::new(me, Members::first(n), false, retry, AtStart::Elect))
-}
-
 /// Ids that are not in the order of the ring.
-fn scattered(n: usize) -> Maker<ChangRoberts> {
-    let retry = Some(Within::millis(500, 800));
-    Arc::new(move |me: ProcessId| {
-        let id = u64::from(me.0) * 5 % 11;
-        ChangRoberts::new(me, Members::first(n), id, Ids::ByProcess, retry, AtStart::Elect)
-    })
+fn scattered(n: usize) -> String {
+    let ids: Vec<_> = (1..=n).map(|place| (place * 5 % 11).to_string()).collect();
+    ids.join(",")
 }
 
 /// Random worlds in which all have to agree in the end.
-fn agreeing<P: Elects>(
+fn agreeing<P: Elects + Named>(
     asked: &Worlds,
     subject: &Subject,
-    nodes: &str,
-    fuzzer: impl Fn(usize) -> Fuzzer<P>,
+    nodes: impl Fn(usize) -> String,
 ) -> Result<Fuzzed, String> {
     if let Some(planted) = flaw(asked.flaw.as_deref(), subject)? {
         let (name, flaw) = (subject.name, planted.name());
         return Err(format!("{flaw} shows in a complete search: quorate lab check {name} --mutant {flaw}"));
     }
-    Ok(fuzzed(asked, nothing, |n| format!("nodes {n} protocol={nodes}"), fuzzer))
-}
-
-fn term_maker(n: usize, pre_vote: bool, planted: Option<Flaw>) -> Maker<TermElection> {
-    let options = TermOptions {
-        election: Within::millis(150, 300),
-        heartbeat: Span::from_millis(40),
-        pre_vote,
-        lease: None,
-    };
-    Arc::new(move |me| {
-        TermElection::new(me, Members::first(n), options, LogPosition::default()).with_flaw(planted)
-    })
+    let nodes = |n| format!("protocol={}", nodes(n));
+    fuzzed(asked, nothing, nodes, |maker: Maker<P>, n| fuzzer(maker, n, ordered(), STOPS))
 }
 
 fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     let planted = flaw(asked.flaw.as_deref(), &TERM)?;
-    let words = planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()));
     let before = planted.map(Flaw::reached);
-    let mut done = match planted {
-        None => fuzzed(
-            asked,
-            check::one_in_a_term,
-            |n| format!("nodes {n} protocol=term prevote=yes"),
-            |n| {
-                let fuzzer = fuzzer(term_maker(n, true, None), n, Network::noisy(), EVERYTHING);
-                Fuzzer { check: one_in_a_term_of_a_world, ..fuzzer }
-            },
-        ),
+    let (asked, pre_vote, odds) = match planted {
+        None => (asked.clone(), " prevote=yes", EVERYTHING),
         Some(Flaw::HalfIsEnough) => {
             let even = Worlds { n: Some(4), ..asked.clone() };
-            fuzzed(
-                &even,
-                check::one_in_a_term,
-                |n| format!("nodes {n} protocol=term{words}"),
-                |n| {
-                    let odds = Odds { faults_max: 8, isolate: 0, cut: 900, ..EVERYTHING };
-                    let fuzzer = fuzzer(term_maker(n, false, planted), n, Network::noisy(), odds);
-                    Fuzzer { check: one_in_a_term_of_a_world, ..fuzzer }
-                },
-            )
+            (even, "", Odds { faults_max: 8, isolate: 0, cut: 900, ..EVERYTHING })
         }
         Some(other) => {
             let name = other.name();
             return Err(format!("{name} shows in a complete search: quorate lab check term --mutant {name}"));
         }
     };
+    let nodes = |_| {
+        let flaw = words(planted);
+        format!("protocol=term election=150ms..300ms heartbeat=40ms{pre_vote}{flaw}")
+    };
+    let mut done = fuzzed(&asked, check::one_in_a_term, nodes, |maker, n| {
+        let fuzzer = fuzzer(maker, n, Network::noisy(), odds);
+        Fuzzer { check: one_in_a_term_of_a_world, ..fuzzer }
+    })?;
     done.reached = planted.map(|flaw| flaw.reached() - before.unwrap_or_default());
     Ok(done)
 }

@@ -1,6 +1,7 @@
 //! The rows of mutual exclusion.
 
 use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, fuzzed_after, named, reached};
+use crate::catalog::{Named, made};
 use crate::check::{
     entries, nobody_waits_unharmed, one_inside, one_inside_of, one_token, one_token_and_one_inside, tokens,
 };
@@ -11,12 +12,10 @@ use crate::node::{Node, Power};
 use crate::spot::{Calls, Faults, Rules, Spot, Timing};
 use crate::world::{Maker, World};
 use quorate_core::mutex::{
-    Call, Central, Flaw, IdleToken, Maekawa, MaekawaForm, Mutex, Repair, RicartAgrawala, Standing, TokenRing,
+    Call, Central, Flaw, Maekawa, MaekawaForm, Mutex, RicartAgrawala, Standing, TokenRing,
 };
-use quorate_core::protocol::{Cause, Goal, Members, ProcessId, Protocol, Request, Within};
-use quorate_core::time::Span;
+use quorate_core::protocol::{Cause, Goal, ProcessId, Protocol, Request};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 pub(super) const CENTRAL: Subject = Subject {
     name: "central",
@@ -54,7 +53,7 @@ pub(super) const MAEKAWA_BASIC: Subject = Subject {
     claim: "one is inside at most; it deadlocks, and is kept as a lesson",
     needs: "luck",
     search: |asked, watch| maekawa(asked, MaekawaForm::Basic).map(|proof| proof.run(watch)),
-    fuzz: |asked| Ok(basic_worlds(asked)),
+    fuzz: basic_worlds,
     flaws: Vec::new,
 };
 
@@ -138,25 +137,33 @@ fn rest<P: Mutex>(faults: &Faults) -> Rest<P> {
 }
 
 struct Small<P: Protocol> {
-    maker: Maker<P>,
     n: usize,
     order: Order,
     faults: Faults,
     calls: Calls<P>,
 }
 
-fn proof<P: Mutex>(small: Small<P>, asked: &Search, planted: Option<Flaw>, nodes: String) -> Proof<P> {
-    let Small { maker, n, order, faults, calls } = small;
+fn proof<P: Mutex + Named>(
+    small: Small<P>,
+    asked: &Search,
+    planted: Option<Flaw>,
+    nodes: &str,
+) -> Result<Proof<P>, String> {
+    let Small { n, order, faults, calls } = small;
+    let unordered = if order == Order::Fifo { "" } else { " order=unordered" };
+    let nodes = format!("nodes {n} protocol={nodes}{unordered}{}", words(planted));
     let detector = faults.crashes > 0;
-    let rules = Rules { maker, n, order, faults, timing: Timing::Any, detector, calls };
+    let rules = Rules { maker: made(&nodes)?, n, order, faults, timing: Timing::Any, detector, calls };
     let (invariant, rest): (Invariant<P>, Rest<P>) = (one_inside, rest(&faults));
-    let order = if order == Order::Fifo { "" } else { " order=unordered" };
-    let planted_words = planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()));
-    Proof {
+    Ok(Proof {
         explorer: Explorer { rules, invariant, rest, states_max: asked.states_max },
-        nodes: format!("nodes {n} {nodes}{order}{planted_words}"),
+        nodes,
         reached: reached(planted, Flaw::reached),
-    }
+    })
+}
+
+fn words(planted: Option<Flaw>) -> String {
+    planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()))
 }
 
 fn faults_or(asked: &Search, suited: Faults) -> Faults {
@@ -177,14 +184,13 @@ fn central(asked: &Search) -> Result<Proof<Central>, String> {
     let faults = faults_or(asked, suited);
     let durable = faults.restarts > 0;
     let small = Small {
-        maker: Arc::new(move |me| Central::new(me, ProcessId(1), None, durable).with_flaw(planted)),
         n: asked.n.unwrap_or(3),
         order: Order::Unordered,
         faults,
         calls: calls(asked.entries.unwrap_or(1))?,
     };
     let durable = if durable { " durable=yes" } else { "" };
-    Ok(proof(small, asked, planted, format!("protocol=central{durable}")))
+    proof(small, asked, planted, &format!("central{durable}"))
 }
 
 fn ricart_agrawala(asked: &Search) -> Result<Proof<RicartAgrawala>, String> {
@@ -201,19 +207,14 @@ fn ricart_agrawala(asked: &Search) -> Result<Proof<RicartAgrawala>, String> {
     let faults = faults_or(asked, suited);
     // Three that ask on links without order, and stop and start, are more states than memory holds.
     let many = n > 2 && faults.restarts > 0;
-    let members = Members::first(n);
     let small = Small {
-        maker: Arc::new(move |me| {
-            let one = RicartAgrawala::new(me, members.clone(), None).with_flaw(planted);
-            if kept { one.with_kept_permissions() } else { one }
-        }),
         n,
         order: if many { Order::Fifo } else { Order::Unordered },
         faults,
         calls: calls(asked.entries.unwrap_or(entries))?,
     };
     let kept = if kept { " permissions=kept" } else { "" };
-    Ok(proof(small, asked, planted, format!("protocol=ricart-agrawala{kept}")))
+    proof(small, asked, planted, &format!("ricart-agrawala{kept}"))
 }
 
 /// Voting sets by place, from 1.
@@ -251,24 +252,14 @@ fn maekawa(asked: &Search, form: MaekawaForm) -> Result<Proof<Maekawa>, String> 
     }
     let faults = faults_or(asked, suited);
     let durable = faults.restarts > 0;
-    let members = Members::first(n);
-    let maker: Maker<Maekawa> = Arc::new(move |me: ProcessId| {
-        let one = Maekawa::new(me, members.clone(), form, durable, None).with_flaw(planted);
-        match sets {
-            None => one,
-            Some(sets) => {
-                one.with_voters(Members::new(sets[me.index()].iter().copied().map(ProcessId).collect()))
-            }
-        }
-    });
-    let small = Small { maker, n, order: Order::Fifo, faults, calls: enter };
+    let small = Small { n, order: Order::Fifo, faults, calls: enter };
     let durable = if durable { " durable=yes" } else { "" };
     let form = if form == MaekawaForm::Basic { " form=basic" } else { "" };
     let voters = sets.map_or(String::new(), |sets| {
         let set = |set: &&[u32]| set.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         format!(" voters={}", sets.iter().map(set).collect::<Vec<_>>().join(","))
     });
-    Ok(proof(small, asked, planted, format!("protocol=maekawa{form}{voters}{durable}")))
+    proof(small, asked, planted, &format!("maekawa{form}{voters}{durable}"))
 }
 
 /// A claim that is due may still make the token anew.
@@ -303,21 +294,11 @@ fn token_ring(asked: &Search) -> Result<Proof<TokenRing>, String> {
         _ if harmed => the_last_enters,
         _ => calls(asked.entries.unwrap_or(1))?,
     };
-    let repair = harmed.then_some(Repair { silence: Within::millis(1_000, 2_000), retry: None });
-    let members = Members::first(n);
     let order =
         if faults.restarts > 0 || planted == Some(Flaw::NoMajority) { Order::Fifo } else { Order::Unordered };
-    let small = Small {
-        maker: Arc::new(move |me| {
-            TokenRing::new(me, members.clone(), IdleToken::Park, repair).with_flaw(planted)
-        }),
-        n,
-        order,
-        faults,
-        calls: enter,
-    };
-    let silence = if harmed { " silence=1s" } else { "" };
-    let mut proof = proof(small, asked, planted, format!("protocol=token-ring idle=park{silence}"));
+    let small = Small { n, order, faults, calls: enter };
+    let silence = if harmed { " silence=1s..2s" } else { "" };
+    let mut proof = proof(small, asked, planted, &format!("token-ring idle=park{silence}"))?;
     // Who is wrongly believed dead may still be inside when the token is made anew: R44.
     let only_tokens = faults.suspicions > 0 || faults.pauses > 0;
     proof.explorer.invariant = if only_tokens { one_token } else { one_token_and_one_inside };
@@ -335,29 +316,23 @@ fn in_searches_only(flaw: Flaw, subject: &str) -> String {
 }
 
 /// Counts how often the flaw was reached meanwhile.
-fn counting(planted: Option<Flaw>, run: impl FnOnce() -> Fuzzed) -> Fuzzed {
+fn counting(planted: Option<Flaw>, run: impl FnOnce() -> Result<Fuzzed, String>) -> Result<Fuzzed, String> {
     let before = planted.map(Flaw::reached);
-    let mut done = run();
+    let mut done = run()?;
     done.reached = planted.map(|flaw| flaw.reached() - before.unwrap_or_default());
-    done
-}
-
-fn words(planted: Option<Flaw>) -> String {
-    planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()))
+    Ok(done)
 }
 
 fn central_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     let planted = flaw(asked.flaw.as_deref(), &CENTRAL)?;
-    let lease = Some(Span::from_millis(400));
-    let maker = move || -> Maker<Central> {
-        Arc::new(move |me| Central::new(me, ProcessId(1), lease, true).with_flaw(planted))
-    };
-    let nodes = move |n| format!("nodes {n} protocol=central lease=400ms durable=yes{}", words(planted));
+    let nodes = |_| format!("protocol=central lease=400ms durable=yes{}", words(planted));
     let calm_clocks = Odds { pause: 0, clock_jump: 0, ..Odds::EVERYTHING };
-    Ok(match planted {
-        None => fuzzed(asked, one_inside, nodes, |n| Fuzzer::of_mutex(maker(), n, calm_clocks)),
+    match planted {
+        None => fuzzed(asked, one_inside, nodes, |maker: Maker<Central>, n| {
+            Fuzzer::of_mutex(maker, n, calm_clocks)
+        }),
         Some(Flaw::EarlyGrant) => counting(planted, || {
-            fuzzed(asked, one_inside, nodes, |n| {
+            fuzzed(asked, one_inside, nodes, |maker: Maker<Central>, n| {
                 let odds = Odds {
                     faults_max: 6,
                     crash: 250,
@@ -372,52 +347,39 @@ fn central_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
                     faults_us: 1_000_000,
                     settle_us: 20_000_000,
                     goal: |_| Ok(()),
-                    ..Fuzzer::of_mutex(maker(), n, odds)
+                    ..Fuzzer::of_mutex(maker, n, odds)
                 }
             })
         }),
-        Some(other) => return Err(in_searches_only(other, "central")),
-    })
+        Some(other) => Err(in_searches_only(other, "central")),
+    }
 }
 
 fn ricart_agrawala_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     if let Some(planted) = flaw(asked.flaw.as_deref(), &RICART_AGRAWALA)? {
         return Err(in_searches_only(planted, "ricart-agrawala"));
     }
-    let retry = Some(Within::millis(30, 60));
-    let nodes = |n| format!("nodes {n} protocol=ricart-agrawala retry=30ms");
-    Ok(fuzzed(asked, one_inside, nodes, |n| {
-        let members = Members::first(n);
-        let maker = move |me| RicartAgrawala::new(me, members.clone(), retry);
-        Fuzzer::of_mutex(Arc::new(maker), n, Odds { wipe: 500, ..Odds::EVERYTHING })
-    }))
+    let nodes = |_| "protocol=ricart-agrawala retry=30ms..60ms".into();
+    fuzzed(asked, one_inside, nodes, |maker: Maker<RicartAgrawala>, n| {
+        Fuzzer::of_mutex(maker, n, Odds { wipe: 500, ..Odds::EVERYTHING })
+    })
 }
 
 fn maekawa_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     if let Some(planted) = flaw(asked.flaw.as_deref(), &MAEKAWA)? {
         return Err(in_searches_only(planted, "maekawa"));
     }
-    let retry = Some(Within::millis(30, 60));
-    let nodes = |n| format!("nodes {n} protocol=maekawa durable=yes retry=30ms");
-    Ok(fuzzed(asked, one_inside, nodes, |n| {
-        let members = Members::first(n);
-        let form = MaekawaForm::DeadlockFree;
-        let maker = move |me: ProcessId| Maekawa::new(me, members.clone(), form, true, retry);
-        Fuzzer::of_mutex(
-            Arc::new(maker),
-            n,
-            Odds { clock_rate: 0, clock_jump: 0, crash: 300, ..Odds::EVERYTHING },
-        )
-    }))
+    let nodes = |_| "protocol=maekawa durable=yes retry=30ms..60ms".into();
+    let odds = Odds { clock_rate: 0, clock_jump: 0, crash: 300, ..Odds::EVERYTHING };
+    fuzzed(asked, one_inside, nodes, |maker: Maker<Maekawa>, n| Fuzzer::of_mutex(maker, n, odds))
 }
 
 /// Calm worlds, in which the basic form deadlocks all the same.
-fn basic_worlds(asked: &Worlds) -> Fuzzed {
-    let nodes = |n| format!("nodes {n} protocol=maekawa form=basic order=unordered");
-    fuzzed(asked, one_inside, nodes, |n| {
-        let members = Members::first(n);
-        let maker = move |me: ProcessId| Maekawa::new(me, members.clone(), MaekawaForm::Basic, false, None);
-        Fuzzer { network: Network::unordered(), ..Fuzzer::of_mutex(Arc::new(maker), n, Odds::default()) }
+fn basic_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
+    let nodes = |_| "protocol=maekawa form=basic order=unordered".into();
+    fuzzed(asked, one_inside, nodes, |maker: Maker<Maekawa>, n| Fuzzer {
+        network: Network::unordered(),
+        ..Fuzzer::of_mutex(maker, n, Odds::default())
     })
 }
 
@@ -433,18 +395,13 @@ fn token_ring_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     if let Some(planted) = flaw(asked.flaw.as_deref(), &TOKEN_RING)? {
         return Err(in_searches_only(planted, "token-ring"));
     }
-    let repair = Some(Repair { silence: Within::millis(90, 90), retry: Some(Within::millis(30, 30)) });
     let odds = Odds { faults_max: 6, crash: 400, pause: 100, cut: 150, isolate: 100, ..Odds::default() };
-    let nodes = |n| format!("nodes {n} protocol=token-ring idle=park silence=90ms retry=30ms");
-    Ok(fuzzed_after(FOUNDING_US, asked, one_token_and_one_inside, nodes, |n| {
-        let members = Members::first(n);
-        let maker = move |me| TokenRing::new(me, members.clone(), IdleToken::Park, repair);
-        Fuzzer {
-            faults_us: 200_000,
-            // In the order of what happened: a suspicion after the trust would be a false one.
-            detector: Some(Delay::Fixed(5_000)),
-            check: all_of_a_world,
-            ..Fuzzer::of_mutex(Arc::new(maker), n, odds)
-        }
-    }))
+    let nodes = |_| "protocol=token-ring idle=park silence=90ms retry=30ms".into();
+    fuzzed_after(FOUNDING_US, asked, one_token_and_one_inside, nodes, |maker: Maker<TokenRing>, n| Fuzzer {
+        faults_us: 200_000,
+        // In the order of what happened: a suspicion after the trust would be a false one.
+        detector: Some(Delay::Fixed(5_000)),
+        check: all_of_a_world,
+        ..Fuzzer::of_mutex(maker, n, odds)
+    })
 }

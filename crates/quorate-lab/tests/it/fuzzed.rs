@@ -1,11 +1,14 @@
 //! Random worlds with faults, then healed; and what is made of one that fails.
 
+use quorate_core::election::{ChangRoberts, TermElection};
 use quorate_core::mutex::{Central, Mutex, RicartAgrawala};
 use quorate_core::protocol::{Members, ProcessId, Within};
 use quorate_core::time::Span;
+use quorate_lab::catalog::{Named, made};
 use quorate_lab::check::{one_inside, true_waits};
+use quorate_lab::election::worlds;
 use quorate_lab::fuzz::{Failure, Fuzzer, Odds};
-use quorate_lab::network::{Network, Order};
+use quorate_lab::network::{Delay, Network, Order};
 use quorate_lab::script::play;
 use quorate_lab::shrink;
 use quorate_lab::spot::{Faults, Rules, Spot, Timing};
@@ -103,4 +106,40 @@ fn what_processes_say_of_their_waits_is_true_in_random_worlds() {
         let (_, failed) = fuzzer.fuzz(0..300);
         assert!(failed.is_none(), "{:?}", failed.map(|(plan, failure)| (plan.seed, failure)));
     }
+}
+
+/// Every world of this fuzzer that holds is written as a scenario whose history is the same to the digest.
+fn happens_again<P: Named>(nodes: &str, fuzzer: impl Fn(Maker<P>, usize) -> Fuzzer<P>) {
+    let fuzzer = fuzzer(made(nodes).unwrap(), 4);
+    for seed in 0..30 {
+        let plan = fuzzer.plan(seed);
+        let Ok(outcome) = fuzzer.run(&plan) else { panic!("{nodes}: world {seed} fails") };
+        let script = shrink::by_time(&fuzzer, &plan, "A random world.", nodes);
+        let stage =
+            play(&script).unwrap_or_else(|why| panic!("{nodes}, world {seed}: {why}\n{script}")).stage;
+        assert_eq!(stage.unwrap().digest(), outcome.digest, "{nodes}, world {seed}\n{script}");
+    }
+}
+
+#[test]
+fn a_random_world_written_as_a_scenario_happens_again() {
+    let clocks = Odds { pause: 0, clock_jump: 0, ..Odds::EVERYTHING };
+    let wipes = Odds { wipe: 500, ..Odds::EVERYTHING };
+    happens_again("nodes 4 protocol=central lease=400ms durable=yes", |maker: Maker<Central>, n| {
+        Fuzzer::of_mutex(maker, n, clocks)
+    });
+    happens_again("nodes 4 protocol=ricart-agrawala retry=30ms..60ms", |maker: Maker<RicartAgrawala>, n| {
+        Fuzzer::of_mutex(maker, n, wipes)
+    });
+    happens_again("nodes 4 protocol=ricart-agrawala retry=30ms..60ms", |maker: Maker<RicartAgrawala>, n| {
+        let network = Network { delay: Delay::Tailed(100, 3_000), ..Network::unordered() };
+        Fuzzer { network, detector: Some(Delay::Even(1_000, 9_000)), ..Fuzzer::of_mutex(maker, n, wipes) }
+    });
+    let ring = "nodes 4 protocol=chang-roberts ids=5,10,4,9 retry=500ms..800ms start=elect";
+    happens_again(ring, |maker: Maker<ChangRoberts>, n| {
+        worlds::fuzzer(maker, n, worlds::ordered(), worlds::STOPS)
+    });
+    happens_again("nodes 4 protocol=term prevote=yes", |maker: Maker<TermElection>, n| {
+        worlds::fuzzer(maker, n, Network::noisy(), worlds::EVERYTHING)
+    });
 }
