@@ -41,7 +41,7 @@ pub(super) const CHANG_ROBERTS: Subject = Subject {
     name: "chang-roberts",
     family: "election",
     claim: "at rest all that run name one",
-    needs: "a detector that tells of each stop before the next start; ids that differ, or are told apart by the process",
+    needs: "a detector that tells of each stop, and nobody wrongly believed dead for ever; ids that differ, or are told apart by the process",
     search: chang_roberts,
     fuzz: |asked| {
         agreeing::<ChangRoberts>(asked, &CHANG_ROBERTS, |n| {

@@ -12,6 +12,7 @@ use quorate_lab::election::check::{leases_keep_others_away, one_in_a_term_of};
 use quorate_lab::election::worlds::{EVERYTHING, STOPS, fuzzer, ordered};
 use quorate_lab::fuzz::{Failure, Fuzzer, Odds};
 use quorate_lab::network::{Delay, Network};
+use quorate_lab::prove::{Worlds, subject};
 use quorate_lab::world::{Maker, World};
 use std::sync::Arc;
 use std::time::Instant;
@@ -68,6 +69,15 @@ fn chang_roberts_agrees_after_crashes_and_false_suspicions() {
         };
         fuzzer(Arc::new(maker), n, ordered(), STOPS)
     });
+}
+
+/// Two stopped and started again sooner than anybody was told of either, and two led for ever.
+#[test]
+fn a_world_of_chang_roberts_that_had_two_leaders_has_one() {
+    let asked = Worlds { n: None, seeds: 723_080..723_081, flaw: None };
+    let done = subject("chang-roberts").unwrap().fuzz(&asked).unwrap();
+    assert!(done.failure.is_none(), "{}", done.failure.unwrap().scenario);
+    assert_eq!(done.worlds, 1);
 }
 
 fn options(pre_vote: bool, lease: Option<Span>) -> TermOptions {

@@ -267,6 +267,9 @@ async fn elections_of_processes_send_what_the_literature_counts() {
     assert_eq!((report.total, report.leader), (12, Some(ProcessId(6))));
     let report = calm("ring", 7, &[7], &[2]).await;
     assert_eq!((report.total, report.leader), (12, Some(ProcessId(6))));
+    let report = calm("chang-roberts", 6, &[], &[1]).await;
+    assert_eq!(counts(&report), [("ELECTION", 11), ("ELECTED", 6)], "5 that are replaced, then once round");
+    assert_eq!(report.leader, Some(ProcessId(6)));
 }
 
 #[tokio::test]
@@ -349,5 +352,6 @@ async fn elections_survive_kills_pauses_and_cuts() {
     };
     rounds("term", 5, settings.clone()).await;
     rounds("bully", 4, settings.clone()).await;
-    rounds("ring", 4, settings).await;
+    rounds("ring", 4, settings.clone()).await;
+    rounds("chang-roberts", 4, settings).await;
 }
