@@ -23,6 +23,7 @@ use crate::fuzz::leave;
 use crate::network::Network;
 use crate::play::{Count, Play, Stage, delay, micros, network};
 use crate::script::Command;
+use crate::trace::Trace;
 use crate::world::{Maker, World};
 use quorate_core::mutex::{
     Central, Flaw, IdleToken, Maekawa, MaekawaForm, Mutex, Repair, RicartAgrawala, TokenRing,
@@ -210,14 +211,15 @@ fn mutex<P: Mutex + Named + 'static>(
     Ok(Box::new(Play::new(world, |world| one_inside_of(world.nodes().iter()), count)))
 }
 
-/// A world with the options that all protocols understand.
+/// A world with the options that all protocols understand, recorded from its start.
 ///
 /// # Errors
 /// Says which option is wrong.
 pub fn world<P: Named>(command: &Command, n: usize) -> Result<World<P>, String> {
     let seed = command.option("seed").map_or(Ok(1), str::parse);
     let seed = seed.map_err(|_| "the seed is a number".to_string())?;
-    let mut world = World::new(seed, n, network(command, Network::calm())?, P::maker(command, n)?);
+    let (network, maker) = (network(command, Network::calm())?, P::maker(command, n)?);
+    let mut world = World::recorded(seed, n, network, maker, Trace::whole());
     if let Some(after) = command.option("detector") {
         world.detect(delay(after)?);
     }

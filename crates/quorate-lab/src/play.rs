@@ -59,9 +59,8 @@ pub struct Play<P: Protocol> {
 }
 
 impl<P: Protocol> Play<P> {
-    /// A scenario in this world.
-    pub fn new(mut world: World<P>, check: Check<P>, count: Count) -> Self {
-        world.record(Trace::whole());
+    /// A scenario in this world, which has been recorded from its start.
+    pub fn new(world: World<P>, check: Check<P>, count: Count) -> Self {
         Self { world, check, count, told: 0, told_at: 0, violated: false }
     }
 

@@ -36,6 +36,11 @@ pub struct World<P: Protocol> {
 impl<P: Protocol> World<P> {
     /// A world of `n` processes that have all begun, at time 0.
     pub fn new(seed: u64, n: usize, network: Network, maker: Maker<P>) -> Self {
+        Self::recorded(seed, n, network, maker, Trace::default())
+    }
+
+    /// The same, recorded from the first step of the first process.
+    pub fn recorded(seed: u64, n: usize, network: Network, maker: Maker<P>, trace: Trace) -> Self {
         let nodes: Vec<_> =
             (0..n).map(ProcessId::at).map(|process| Node::new(process, maker(process))).collect();
         let mut world = Self {
@@ -49,13 +54,14 @@ impl<P: Protocol> World<P> {
             parked: (0..n).map(|_| Vec::new()).collect(),
             reacted: 0,
         };
+        world.record(trace);
         for index in 0..n {
             world.restart(ProcessId::at(index));
         }
         world
     }
 
-    /// Begins to record steps.
+    /// Begins to record steps, or begins anew.
     pub fn record(&mut self, trace: Trace) {
         self.wires.trace = trace;
     }
