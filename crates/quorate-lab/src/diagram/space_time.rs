@@ -404,10 +404,14 @@ impl<'a> Plan<'a> {
         );
         match self.scene.steps[step].what {
             What::Crashed => self.canvas.cross(spot, 6.0, "alarm cross", "crash"),
-            What::Started { .. } => self.canvas.circle(Layer::Mark, spot, 4.0, "open ink", "a life begins"),
+            What::Started { .. } => {
+                self.canvas.circle(Layer::Mark, spot, 4.0, "open ink", "a life begins");
+                self.keys.insert(Key::Starts);
+            }
             What::Called { .. } => {
                 let tip = format!("call: {tip}");
                 self.canvas.circle(Layer::Mark, spot, 3.0, "full", &tip);
+                self.keys.insert(Key::Called);
             }
             What::TimerFired { .. } => {
                 let (from, to) = (at(spot.x - 7.0, spot.y), at(spot.x + 7.0, spot.y));

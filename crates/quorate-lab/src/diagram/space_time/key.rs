@@ -17,6 +17,8 @@ pub(super) enum Key {
     Paused,
     Down,
     Parting,
+    Starts,
+    Called,
     Timer,
     Disk,
 }
@@ -96,6 +98,10 @@ impl Plan<'_> {
             Key::Paused => self.canvas.rect(Layer::Bar, bar.0, bar.1, "hatched", ""),
             Key::Down => self.canvas.line(Layer::Line, left, right, "ink life down", ""),
             Key::Parting => self.canvas.rect(Layer::Shade, bar.0, bar.1, "shade", ""),
+            Key::Starts => {
+                self.canvas.circle(Layer::Mark, at(place.x + 12.0, place.y), 4.0, "open ink", "");
+            }
+            Key::Called => self.canvas.circle(Layer::Mark, at(place.x + 12.0, place.y), 3.0, "full", ""),
             Key::Timer => {
                 let middle = at(place.x + 5.0, place.y);
                 self.canvas.line(Layer::Mark, middle, at(middle.x + 14.0, place.y), "ink cross", "");
@@ -121,6 +127,8 @@ fn key_words(key: Key) -> &'static str {
         Key::Paused => "paused",
         Key::Down => "down",
         Key::Parting => "links cut",
+        Key::Starts => "starts",
+        Key::Called => "call",
         Key::Timer => "timer",
         Key::Disk => "record: to the disk, durable",
     }
