@@ -18,7 +18,7 @@ use super::state::RESOURCES_MAX;
 use super::store::{Create, Session, Store};
 use super::{
     Accepted, Blocker, FenceRefusal, Floor, Guard, GuardError, Hold, Holder, Mark, Name, Notice, Offer,
-    Permit, Process, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms, Token,
+    Permit, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms, Token,
 };
 use crate::guard::report::now;
 use std::path::Path;
@@ -212,16 +212,7 @@ impl Guard for FileGuard {
             self.wait(&mut scope, resource, offer, &mut terms)?;
         }
         let accepted = self.accept(resource, offer, terms.highest_issued)?;
-        scope.record(&Holder {
-            resource: resource.clone(),
-            seat: offer.seat,
-            token: offer.token,
-            cluster: offer.cluster,
-            since: now(),
-            process: Process::current(),
-            left: false,
-            command: None,
-        })?;
+        scope.record(&Holder::this_process(resource, offer))?;
         Ok(Permit { resource: resource.clone(), accepted, hold: Hold::File(scope) })
     }
 

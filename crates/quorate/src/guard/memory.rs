@@ -3,8 +3,8 @@
 
 use super::report::now;
 use super::{
-    Accepted, Blocker, Floor, Guard, GuardError, Hold, Holder, Mark, Name, Notice, Offer, Permit, Process,
-    Refusals, RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms, Token,
+    Accepted, Blocker, Floor, Guard, GuardError, Hold, Holder, Mark, Name, Notice, Offer, Permit, Refusals,
+    RefusedOffer, Report, Reset, ResetLine, ResourceReport, SeatNo, Terms, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -121,17 +121,7 @@ impl Guard for MemoryGuard {
             let waiting = self.shared.left.wait_timeout(memory, LOOK);
             memory = waiting.unwrap_or_else(PoisonError::into_inner).0;
         };
-        let holder = Holder {
-            resource: resource.clone(),
-            seat: offer.seat,
-            token: offer.token,
-            cluster: offer.cluster,
-            since: now(),
-            process: Process::current(),
-            left: false,
-            command: None,
-        };
-        memory.inside.insert(scope.clone(), holder);
+        memory.inside.insert(scope.clone(), Holder::this_process(resource, offer));
         Ok(Permit {
             resource: resource.clone(),
             accepted,

@@ -8,7 +8,8 @@
 //! go; one that outlived a crash is told by its process, which is named with its start (`process.rs`).
 //! Nothing is decided by the record alone.
 
-use super::{GuardError, Life, Name, Process, SeatNo, Token, process};
+use super::report::now;
+use super::{GuardError, Life, Name, Offer, Process, SeatNo, Token, process};
 use crate::guard::ClusterId;
 use quorate_core::time::Wall;
 use rustix::fs::{FlockOperation, flock};
@@ -88,6 +89,20 @@ pub(super) struct Scope {
 }
 
 impl Holder {
+    /// This process, from now on.
+    pub(super) fn this_process(resource: &Name, offer: Offer) -> Self {
+        Self {
+            resource: resource.clone(),
+            seat: offer.seat,
+            token: offer.token,
+            cluster: offer.cluster,
+            since: now(),
+            process: Process::current(),
+            left: false,
+            command: None,
+        }
+    }
+
     /// The process to look at: the command if there is one that runs, else whoever took the lock. None if
     /// both have ended or left.
     pub fn pid(&self) -> Option<u32> {
