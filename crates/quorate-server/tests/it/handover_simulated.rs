@@ -44,6 +44,12 @@ enum Holds {
     CutOff,
 }
 
+impl Holds {
+    fn suffers(self) -> bool {
+        matches!(self, Self::Paused | Self::CutOff)
+    }
+}
+
 /// What must come of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
@@ -104,8 +110,10 @@ struct Belief {
 struct World {
     server: Mutex<Option<Sim>>,
     beliefs: Mutex<Vec<Belief>>,
-    /// From when the holder is in trouble, and until when.
-    trouble: Mutex<Option<(SimInstant, SimInstant)>>,
+    /// How long the holder is to be in trouble, once it is to be.
+    trouble: Mutex<Option<Duration>>,
+    /// Whether it is.
+    suffers: Mutex<bool>,
     over: Mutex<bool>,
 }
 
@@ -286,26 +294,22 @@ impl Client {
         }
     }
 
-    /// How long nothing is due: the next beat, the end of its work, or its trouble.
+    /// How long nothing is due: the next beat, or the end of its work.
     fn until_next(&self, next_beat: SimInstant) -> Duration {
-        let trouble = self.trouble().map(|(from, _)| from).filter(|_| !self.suffered);
-        let next = [Some(next_beat), self.stop_at, trouble].into_iter().flatten().min().unwrap();
+        let next = self.stop_at.map_or(next_beat, |stop| stop.min(next_beat));
         Duration::from_micros(500).max(next.saturating_duration_since(now()))
-    }
-
-    fn trouble(&self) -> Option<(SimInstant, SimInstant)> {
-        let troubled = matches!(self.holds, Holds::Paused | Holds::CutOff);
-        self.world.trouble.lock().unwrap().filter(|_| troubled)
     }
 
     /// A pause reads no clock and says nothing, and then goes on where it was; one that is cut off runs on, hears
     /// nothing, and comes back on a new connection. Gives back whether the connection is over.
     async fn suffer(&mut self, line: &mut Line) -> Option<bool> {
-        let (from, until) = self.trouble()?;
-        if self.suffered || now() < from {
+        if self.suffered || !self.holds.suffers() {
             return None;
         }
+        let length = (*self.world.trouble.lock().unwrap())?;
+        let until = now() + length;
         self.suffered = true;
+        *self.world.suffers.lock().unwrap() = true;
         if self.holds == Holds::Paused {
             SimRuntime::sleep(until - now()).await;
             return Some(false);
@@ -506,10 +510,11 @@ async fn scene(world: Arc<World>, way: Way, holds: Holds, seed: u64) -> Outcome 
     }
     let mut dice = Dice(seed);
     SimRuntime::sleep(Duration::from_millis(TTL.as_millis() + dice.below(TTL.as_millis()))).await;
-    let trouble = now() + Duration::from_millis(5);
     let length = Duration::from_millis(3 * TTL.as_millis() / 2 + dice.below(2 * TTL.as_millis()));
-    *world.trouble.lock().unwrap() = Some((trouble, trouble + length));
-    SimRuntime::sleep(Duration::from_millis(30)).await;
+    *world.trouble.lock().unwrap() = Some(length);
+    if holds.suffers() {
+        until("the holder is in trouble", || *world.suffers.lock().unwrap()).await;
+    }
     let asked = now();
     match way {
         Way::Preempt => {
