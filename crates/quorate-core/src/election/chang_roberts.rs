@@ -21,7 +21,8 @@
 //!
 //! **Needs.** Distinct ids, or [`Ids::ByProcess`], which settles equal ones by the process. A detector: a
 //! suspected process is skipped, and what was passed to it goes to the one after it; its id is passed on,
-//! but nobody who suspects it waits for it. Links that lose nothing else, or `retry`.
+//! but nobody who suspects it waits for it. Who trusts the next process again tells it the leader, and its own
+//! id if that did not come home. Links that lose nothing else, or `retry`.
 //!
 //! **When it fails.** With [`Ids::Alone`], as published, two processes of one id each take the other's for
 //! its own: two leaders. If a process stops and the one before it as well, what both had is lost: `retry`.
