@@ -3,7 +3,7 @@
 //!
 //! `QUORATE_MUTANTS=all` runs all of them (some minutes), each against the random histories too, and says
 //! after how many histories they miss it; of each rule from R10 to R20 they must miss one at least. By default the
-//! first few are run. A text that is no longer found once is an error, so the table stays true.
+//! first few are run. A text that is no longer found once, or a test that is no longer there, is an error.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,6 +31,14 @@ struct Mutant {
 }
 
 impl Mutant {
+    /// The file without the mutant, in which the text that it changes stands once.
+    fn sound(&self, core: &Path) -> String {
+        let sound = fs::read_to_string(core.join("src").join(self.file)).unwrap();
+        let found = sound.matches(self.from).count();
+        assert_eq!(found, 1, "{}: its text is {found} times in {}", self.rule, self.file);
+        sound
+    }
+
     /// Whether the random histories are about it: they know nothing of how the lease keeper counts.
     fn is_about_seats(&self) -> bool {
         let rule = self.rule.split(' ').next().unwrap_or_default();
@@ -599,9 +607,7 @@ impl Copy {
 
     fn with(&self, mutant: &Mutant, all: bool) -> Caught {
         let path = self.root.join("crates/quorate-core/src").join(mutant.file);
-        let sound = fs::read_to_string(&path).unwrap();
-        let found = sound.matches(mutant.from).count();
-        assert_eq!(found, 1, "{}: its text is {found} times in {}", mutant.rule, mutant.file);
+        let sound = mutant.sound(&self.root.join("crates/quorate-core"));
         fs::write(&path, sound.replace(mutant.from, mutant.to)).unwrap();
         let own = !self.run(mutant.test).0;
         let random = if all && mutant.is_about_seats() { self.histories() } else { None };
@@ -651,4 +657,16 @@ fn a_rule_taken_out_is_missed_by_its_test() {
     assert!(survivors.is_empty(), "not missed by any test: {survivors:?}");
     let unseen: Vec<&&str> = AUTHORITY.iter().filter(|rule| !missed.contains(**rule)).collect();
     assert!(!all || unseen.is_empty(), "random histories miss nothing of {unseen:?}");
+}
+
+#[test]
+fn every_mutant_is_of_the_source_and_the_tests_as_they_are() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for mutant in MUTANTS {
+        mutant.sound(core);
+        let (page, test) = mutant.test.rsplit_once("::").unwrap();
+        let tests = fs::read_to_string(core.join("tests/it").join(format!("{}.rs", page.replace("::", "/"))));
+        let named = format!("fn {test}(");
+        assert!(tests.unwrap().contains(&named), "{}: there is no test {}", mutant.rule, mutant.test);
+    }
 }
