@@ -212,7 +212,8 @@ pub struct Waiter {
     pub session: SessionId,
     /// Its place in the queue.
     pub entry: EntryId,
-    /// Its position in the queue, from 1, the holders counted.
+    /// Its turn, from 1, those that act counted: seats are given in this order. Not its ordinal, which is a label and
+    /// may be kept or filled otherwise (policy `numbering`, RULES R14).
     pub position: u64,
     /// Since when, by the proposer's wall clock.
     pub since: Wall,
@@ -293,9 +294,9 @@ pub struct GroupView {
     pub deadlock: Option<Deadlock>,
     /// How many of them share (RULES R13).
     pub shared: u64,
-    /// Those that wait, in order, at most as many as asked.
+    /// Those that wait, in the order in which they will be seated, at most as many as asked.
     pub waiters: Vec<Waiter>,
-    /// Everybody in the queue, in order, at most as many as asked.
+    /// Everybody in the queue, in the order of their ordinals, at most as many as asked.
     pub members: Vec<super::Member>,
     /// The names and sessions of those that look on.
     pub observers: Vec<(String, SessionId)>,
@@ -415,9 +416,25 @@ impl Group {
         }
     }
 
+    /// Everybody who is here in the order of their turns: those that act, then whom the next seat was promised, then
+    /// the others as seats will be given to them, whatever their numbers are.
+    fn turns(&self) -> Vec<&Entry> {
+        let mut turns = self.in_line();
+        // A place that is kept delays nobody.
+        turns.retain(|entry| entry.away.is_none());
+        if let Some(first) = self.promised()
+            && let Some(place) = turns.iter().position(|entry| entry.id == first.id)
+        {
+            let acting = turns.iter().take_while(|entry| entry.seat.is_some()).count();
+            turns[acting..=place].rotate_right(1);
+        }
+        turns
+    }
+
     fn waiters(&self, max: usize) -> Vec<Waiter> {
-        let first = self.waiting.values().next().and_then(|id| self.queue.get(id));
-        let waiting = self.in_line().into_iter().zip(1..).filter_map(|(entry, position)| {
+        let turns = self.turns();
+        let first = turns.iter().copied().find(|entry| self.waits(entry.id));
+        let waiting = turns.iter().zip(1..).filter_map(|(entry, position)| {
             let blocker = self.blocked_by(entry.id)?;
             let is_behind = matches!(blocker, Blocker::Behind { .. });
             Some(Waiter {

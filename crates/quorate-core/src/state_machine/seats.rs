@@ -27,6 +27,11 @@ impl Group {
             return self.barrier();
         }
         self.first_in_line(entry)?;
+        self.seat_for(entry)
+    }
+
+    /// The seat that one gets before whom nobody is, or what is in the way.
+    fn seat_for(&self, entry: &Entry) -> Result<SeatNo, Blocker> {
         match entry.mode {
             Mode::Shared => self.shared_seat(),
             Mode::Exclusive => self.free_seat(),
@@ -118,7 +123,31 @@ impl Group {
 
     /// What a member waits for; nothing if it has its seat or is away.
     pub(super) fn blocked_by(&self, id: EntryId) -> Option<Blocker> {
-        if self.waits(id) { self.grantable(id).err() } else { None }
+        let entry = self.queue.get(&id).filter(|_| self.waits(id))?;
+        match self.promised() {
+            Some(first) if first.id == id => self.seat_for(entry).err(),
+            Some(first) => Some(self.behind_promised(first, entry)),
+            None => self.grantable(id).err(),
+        }
+    }
+
+    /// Who has the next seat whatever its place in the order: the one seat's holder was asked to stop for it.
+    /// With several that act on seats of their own it depends on who stops first, so nobody has.
+    pub(super) fn promised(&self) -> Option<&Entry> {
+        if self.face == Face::Barrier || self.policy.seats() > 1 || self.seats.iter().flatten().count() > 1 {
+            return None;
+        }
+        let targets = self.holders().filter_map(|holder| holder.drain.as_ref()?.to);
+        let mut waiting = targets.filter(|to| self.waits(*to)).filter_map(|to| self.queue.get(&to));
+        let only = waiting.next().filter(|_| waiting.next().is_none())?;
+        self.seat_for(only).is_err().then_some(only)
+    }
+
+    /// The wait of one that is not promised the next seat, while another is.
+    fn behind_promised(&self, first: &Entry, entry: &Entry) -> Blocker {
+        let key = entry.key(self.by_weight());
+        let others = self.waiting.range(..key).filter(|(_, id)| **id != first.id).count() as u64;
+        Blocker::Behind { next: first.name.clone(), session: first.session, ahead: others + 1 }
     }
 
     /// Gives seats to the first in the queue, for as long as nothing holds a grant back.

@@ -568,6 +568,17 @@ fn due(machine: &StateMachine, task: TaskId) -> Command {
     Command::TimerFired { timer: Timer::Task { task }, reign: machine.reign(), silent: Span::ZERO }
 }
 
+/// Where there is one seat, who gets it when its holder gives it up is who was listed first.
+fn seated_as_listed(was: &Views, is: &Views, gave_up: EntryId) {
+    for (name, before) in was.iter().filter(|(_, view)| view.summary.seats == 1 && view.holders.len() == 1) {
+        let Some(after) = is.get(name).filter(|_| before.holders[0].entry == gave_up) else { continue };
+        let listed: Vec<EntryId> = before.waiters.iter().map(|waiter| waiter.entry).collect();
+        let mut seated: Vec<EntryId> = after.holders.iter().map(|holder| holder.entry).collect();
+        seated.sort_by_key(|entry| listed.iter().position(|listed| listed == entry));
+        assert_eq!(seated, listed[..seated.len()], "{name}: the first that were listed are seated");
+    }
+}
+
 /// When all that hold release, one by one, and all pauses end, everybody has had a seat: nobody starves.
 pub(crate) fn everybody_gets_a_turn(mut machine: StateMachine, mut index: u64, names: &[Name]) {
     let mut apply = |machine: &mut StateMachine, command: Command| {
@@ -580,6 +591,7 @@ pub(crate) fn everybody_gets_a_turn(mut machine: StateMachine, mut index: u64, n
         if let Some(holder) = holder {
             let command = release(&machine, holder.session, holder.entry).expect("its session is alive");
             let reply = apply(&mut machine, command);
+            seated_as_listed(&is, &crate::model::views(&machine, names), holder.entry);
             assert!(
                 matches!(reply, Reply::Released { token } if token == Some(holder.seat.token)),
                 "{reply:?}"

@@ -15,4 +15,5 @@ mod nested;
 mod property;
 mod queue;
 mod rules;
+mod turns;
 mod waiters;

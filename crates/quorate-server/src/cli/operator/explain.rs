@@ -14,24 +14,30 @@ use std::sync::LazyLock;
 /// The causes, for `--help`.
 static CAUSES: LazyLock<String> = LazyLock::new(|| {
     let causes = crate::explain::CAUSES.iter().map(|(code, what)| format!("  {code:22}{what}"));
-    format!("Causes, as `--json` has them:\n{}", causes.collect::<Vec<_>>().join("\n"))
+    let causes = causes.collect::<Vec<_>>().join("\n");
+    format!("{TURNS}\n\nCauses, as `--json` has them:\n{causes}")
 });
+
+const TURNS: &str = "\
+Those that wait are listed in the order in which they will be seated, with their turns: those that act are
+the first, and a member that a seat was promised to is the next. A turn is not an ordinal, which may be kept
+or filled otherwise (`--numbering`); `quorate group show` lists members by their ordinals.";
 
 /// `quorate explain ...`
 #[derive(Subcommand, Clone, Debug)]
 #[command(after_long_help = CAUSES.as_str())]
 pub enum ExplainCommand {
-    /// Who acts in a group, who stands by, and what happened last
+    /// Who acts in a group, who stands by, the next first, and what happened last
     Group {
         /// The name of the group
         name: String,
     },
-    /// Who holds a lock, who waits for whom, and what happened last
+    /// Who holds a lock, who waits for whom, the next first, and what happened last
     Lock {
         /// The name of the lock
         name: String,
     },
-    /// Who leads, who stands by, and what happened last
+    /// Who leads, who stands by, the next first, and what happened last
     Leader {
         /// The name of the leadership
         name: String,

@@ -45,17 +45,17 @@ pub(super) fn waiters_table(reply: &proto::ExplainReply) -> Option<String> {
         return None;
     }
     let now = disk::wall();
-    let mut rows = Rows::new(&[">#", "name", ">session", "since", "because"]);
+    let mut rows = Rows::new(&[">turn", "name", ">session", "since", "because"]);
     let all = || reply.waiters.iter().chain(&reply.reserved);
     let names = all().map(|waiter| waiter.name.chars().count()).max().unwrap_or(0);
     for waiter in all() {
-        let place = if waiter.position == 0 { String::new() } else { waiter.position.to_string() };
+        let turn = if waiter.position == 0 { String::new() } else { waiter.position.to_string() };
         rows.row([
-            place,
+            turn,
             waiter.name.clone(),
             waiter.session.to_string(),
             ago(Wall(waiter.since_ms), now),
-            beside(names + 36, &shortened(reply, waiter)),
+            beside(names + 39, &shortened(reply, waiter)),
         ]);
     }
     let what = if group.face() == proto::Face::Group { "Standing by" } else { "Waiting" };

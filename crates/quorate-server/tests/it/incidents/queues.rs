@@ -287,3 +287,72 @@ async fn r15_a_grant_is_told_to_one_over_the_wire_however_many_wait() {
         );
     }
 }
+
+/// The names and turns of those that wait, as each interface lists them.
+async fn turns(scene: &mut Scene, name: &str) -> [Vec<(String, u64)>; 4] {
+    let (kind, says, cause, command) = (Kind::Group, "", "", "");
+    let asked = Expected { kind, name, cause, culprit: None, says, command };
+    let (grpc, http, cli) = scene.three(&asked).await;
+    let json = |told: &serde_json::Value| {
+        let all = told["waiters"].as_array().expect("a list").iter();
+        let one = |waiter: &serde_json::Value| {
+            (
+                waiter["name"].as_str().expect("a name").to_owned(),
+                waiter["position"].as_u64().expect("a turn"),
+            )
+        };
+        all.map(one).collect::<Vec<_>>()
+    };
+    let text = scene.server.run(&["explain", "group", name]).ok().stdout;
+    let table = text.split("\n\n").find(|section| section.starts_with("Standing by")).expect("a table");
+    let rows = table.lines().skip(2).filter_map(|row| {
+        let mut words = row.split_whitespace();
+        let turn = words.next()?.parse().ok()?;
+        Some((words.next()?.to_owned(), turn))
+    });
+    let told = grpc.waiters.iter().map(|waiter| (waiter.name.clone(), waiter.position)).collect();
+    [told, json(&http), json(&cli), rows.collect()]
+}
+
+/// Whatever numbers the policy gives, the list says who is next, everywhere alike, and that is who is.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_that_wait_are_listed_in_the_order_of_their_turns() {
+    let mut scene = Scene::new().await;
+    let (stable, minimal) = (proto::Numbering::Stable, proto::Numbering::MinimalMove);
+    let member = |group: &str, name: &str, numbering: proto::Numbering, weight: Option<u32>| proto::Join {
+        weight: weight.unwrap_or(100),
+        policy: Some(proto::Policy {
+            numbering: Some(numbering.into()),
+            order: weight.map(|_| proto::Order::Weight.into()),
+            ..Default::default()
+        }),
+        ..join(group, Face::Group, name)
+    };
+    for (group, numbering, weighs) in
+        [("stable", stable, false), ("minimal", minimal, false), ("weighed", stable, true)]
+    {
+        let mut places = Vec::new();
+        for (name, weight) in [("one", 1), ("two", 5), ("three", 20), ("four", 10)] {
+            let session = scene.session().await;
+            let joined = member(group, name, numbering, weighs.then_some(weight));
+            places.push((name, session, scene.join(session, joined).await.entry));
+        }
+        let (_, second, entry) = places.remove(1);
+        scene.streams[second].call(proto::call::Op::Release(proto::Release { entry })).await;
+        let session = scene.session().await;
+        let late = member(group, "late", numbering, weighs.then_some(15));
+        places.push(("late", session, scene.join(session, late).await.entry));
+        let expected = if weighs { ["three", "late", "four"] } else { ["three", "four", "late"] };
+        let numbered: Vec<(String, u64)> = expected.iter().map(|name| name.to_string()).zip(2..).collect();
+        for told in turns(&mut scene, group).await {
+            assert_eq!(told, numbered, "{group}");
+        }
+        for next in expected {
+            let acts = scene.server.json(&["explain", "group", group])[0]["holders"][0]["name"].clone();
+            let (_, session, entry) = *places.iter().find(|(name, ..)| acts == *name).expect("a member acts");
+            scene.streams[session].call(proto::call::Op::Release(proto::Release { entry })).await;
+            let acts = &scene.server.json(&["explain", "group", group])[0]["holders"][0]["name"];
+            assert_eq!(acts, next, "it is seated as it was listed, in {group}");
+        }
+    }
+}
