@@ -40,7 +40,7 @@ impl Group {
         let place = to.strip_prefix('#').and_then(|place| place.parse().ok()).map(EntryId);
         let is_target = |entry: &&Entry| entry.name == to || Some(entry.id) == place;
         let target = self.waiting.values().filter_map(|id| self.queue.get(id)).find(is_target);
-        let Some(target) = target.map(|entry| entry.id) else {
+        let Some(target) = target else {
             let seated = self.holders().any(|entry| entry.name == to);
             return Err(refuse(&match seated {
                 true => format!("{to} acts already"),
@@ -58,10 +58,32 @@ impl Group {
             let what = "a drain (a third of the holder's lease)".into();
             return Err(Refusal::TooLong { what, max, asked: drain });
         }
-        let (from, session) = (holder.id, holder.session);
+        if let Some(why) = self.taken_back(target, holder, force) {
+            return Err(refuse(&why));
+        }
+        let (from, session, target) = (holder.id, holder.session, target.id);
         let why = format!("a transfer to {to}");
         self.ask(hand, from, &Ask { to: Some(target), why: &why, within: Some(drain), force });
         Ok(session)
+    }
+
+    /// Why a seat would not stay with a member: the policy lets the heavier take it back at once. The holder goes
+    /// back into the queue when it stops; one that is forced may be gone by then, and does not count.
+    fn taken_back(&self, target: &Entry, holder: &Entry, force: bool) -> Option<String> {
+        if self.policy.preempt != Some(Preempt::OnWeight) || !self.by_weight() {
+            return None;
+        }
+        let here =
+            self.queue.values().filter(|entry| entry.away.is_none() && !(force && entry.id == holder.id));
+        let heavier: Vec<&Entry> = here.filter(|entry| entry.weight > target.weight).collect();
+        let (to, weight) = (&target.name, target.weight);
+        let first = heavier.iter().min_by_key(|entry| entry.key(true))?;
+        (heavier.len() >= self.policy.seats() as usize).then(|| {
+            format!(
+                "with preempt = on-weight {to} would be asked to stop at once, since {} is heavier ({} to {weight})",
+                first.name, first.weight
+            )
+        })
     }
 
     /// A heavier member makes a lighter holder stop (policy `preempt`).

@@ -212,8 +212,8 @@ pub struct Waiter {
     pub session: SessionId,
     /// Its place in the queue.
     pub entry: EntryId,
-    /// Its turn, from 1, those that act counted: seats are given in this order. Not its ordinal, which is a label and
-    /// may be kept or filled otherwise (policy `numbering`, RULES R14).
+    /// Its turn, from 1, those that act counted: seats are given in this order. Not its ordinal, which is a
+    /// label and may be kept or filled otherwise (policy `numbering`, RULES R14).
     pub position: u64,
     /// Since when, by the proposer's wall clock.
     pub since: Wall,
@@ -416,8 +416,8 @@ impl Group {
         }
     }
 
-    /// Everybody who is here in the order of their turns: those that act, then whom the next seat was promised, then
-    /// the others as seats will be given to them, whatever their numbers are.
+    /// Everybody who is here in the order of their turns: those that act, then whom the next seat was promised,
+    /// then the others as seats will be given to them, whatever their numbers are.
     fn turns(&self) -> Vec<&Entry> {
         let mut turns = self.in_line();
         // A place that is kept delays nobody.

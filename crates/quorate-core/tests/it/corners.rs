@@ -141,6 +141,77 @@ fn a_transfer_goes_to_whom_it_names_whatever_the_weights() {
     assert!(log.token(holder).is_some(), "and then the weights count again: {}", log.line("g"));
 }
 
+/// Where the heavier make the lighter stop, the named one would not keep the seat: that is refused, never undone.
+#[test]
+fn a_transfer_that_the_weights_would_undo_is_refused_with_the_policy() {
+    let (mut log, sessions) = with_sessions(4);
+    let (order, preempt) = (Some(Order::Weight), Some(Preempt::OnWeight));
+    let policy = PolicyWish { order, preempt, ..PolicyWish::default() };
+    let join = |session, weight| member(session, policy.clone(), weight);
+    let holder = log.join(sessions[0], join(sessions[0], 30)).entry;
+    for (session, weight) in [(sessions[1], 20), (sessions[2], 10), (sessions[3], 30)] {
+        log.join(session, join(session, weight));
+    }
+    let drain = Span::from_millis(600);
+    let to = |to: &str, force| ToolOp::Transfer { group: name("g"), to: to.into(), drain, force };
+    let undone = |to: &str, by: &str| {
+        format!(
+            "no seat of g is moved: with preempt = on-weight {to} would be asked to stop at once, since {by}"
+        )
+    };
+    for (target, force, by) in [
+        ("P2", false, "P1 is heavier (30 to 20)"),
+        ("P3", false, "P1 is heavier (30 to 10)"),
+        ("P3", true, "P4 is heavier (30 to 10)"),
+    ] {
+        let before = log.machine.clone();
+        let Reply::Refused(refusal) = tool(&mut log, to(target, force)) else { panic!("{target}") };
+        assert_eq!(refusal.to_string(), undone(target, by));
+        assert_eq!(
+            log.machine.group_view(&name("g"), 9),
+            before.group_view(&name("g"), 9),
+            "nothing changed"
+        );
+    }
+    assert_eq!(tool(&mut log, to("P4", false)), Reply::Done, "one of the same weight keeps it");
+    log.call(sessions[0], Op::Stopped { entry: holder });
+    assert_eq!(log.line("g"), "P4:1* P1:2 P2:3 P3:4");
+    assert!(log.machine.tasks().is_empty(), "nobody asks for it");
+}
+
+/// The holder does not stop for the heavier, and an operator has its lease ended: it does not count.
+#[test]
+fn a_forced_transfer_counts_without_the_holder_that_it_ends() {
+    let (mut log, sessions) = with_sessions(2);
+    let (order, preempt) = (Some(Order::Weight), Some(Preempt::OnWeight));
+    let policy = PolicyWish { order, preempt, ..PolicyWish::default() };
+    log.join(sessions[0], member(sessions[0], policy.clone(), 30));
+    log.join(sessions[1], member(sessions[1], policy, 10));
+    let drain = Span::from_millis(600);
+    let to = ToolOp::Transfer { group: name("g"), to: "P2".into(), drain, force: true };
+    assert_eq!(tool(&mut log, to), Reply::Done);
+    fire(&mut log);
+    log.expire(sessions[0]);
+    assert_eq!(log.line("g"), "P2:1*");
+}
+
+/// With several seats the named one keeps its own if it is among the heaviest that fit.
+#[test]
+fn a_transfer_among_several_seats_counts_how_many_are_heavier() {
+    let (mut log, sessions) = with_sessions(3);
+    let (order, preempt) = (Some(Order::Weight), Some(Preempt::OnWeight));
+    let policy = PolicyWish { seats: Some(2), order, preempt, ..PolicyWish::default() };
+    let join = |session, weight| member(session, policy.clone(), weight);
+    let first = log.join(sessions[0], join(sessions[0], 20)).entry;
+    log.join(sessions[1], join(sessions[1], 30));
+    let third = log.join(sessions[2], join(sessions[2], 20)).entry;
+    let drain = Span::from_millis(600);
+    let to = ToolOp::Transfer { group: name("g"), to: "P3".into(), drain, force: false };
+    assert_eq!(tool(&mut log, to), Reply::Done);
+    log.call(sessions[0], Op::Stopped { entry: first });
+    assert!(log.token(third).is_some() && log.token(first).is_none(), "{}", log.line("g"));
+}
+
 /// A holder that was asked to stop because it has held too long gives way to one that waits.
 #[test]
 fn a_holder_that_stops_gives_way() {

@@ -511,6 +511,20 @@ const MUTANTS: &[Mutant] = &[
         test: "corners::a_transfer_goes_to_whom_it_names_whatever_the_weights",
     },
     Mutant {
+        rule: "a transfer that the weights would undo is refused",
+        file: "state_machine/drain.rs",
+        from: "(heavier.len() >= self.policy.seats() as usize).then(|| {",
+        to: "(heavier.len() > self.queue.len()).then(|| {",
+        test: "corners::a_transfer_that_the_weights_would_undo_is_refused_with_the_policy",
+    },
+    Mutant {
+        rule: "the next seat is the one's that it was promised to",
+        file: "state_machine/explain.rs",
+        from: "turns[acting..=place].rotate_right(1);",
+        to: "turns[acting..=place].rotate_right(0);",
+        test: "turns::whom_a_seat_was_promised_is_listed_first",
+    },
+    Mutant {
         rule: "a transfer is forgotten when its target acts",
         file: "state_machine/seats.rs",
         from: "self.forget_target(hand, next, \"acts on another seat\");",
