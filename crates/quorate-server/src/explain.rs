@@ -200,7 +200,10 @@ fn in_use() -> proto::Advice {
 fn headline(kind: Kind, scene: &Scene<'_>) -> Why {
     let view = scene.view;
     let mut why = match (view.holders.first(), view.waiters.first()) {
-        (Some(_), waiter) => wait::held(scene, waiter.filter(|w| is_held(&w.blocker))),
+        // A deadlock is said first, also if it is not the first in line that is in it.
+        (Some(_), waiter) => {
+            wait::held(scene, waiter.filter(|w| is_held(&w.blocker) && view.deadlock.is_none()))
+        }
         (None, Some(waiter)) => wait::why(scene, waiter),
         (None, None) => Why { cause: "free", advice: take_it(view).into_iter().collect(), ..Why::default() },
     };

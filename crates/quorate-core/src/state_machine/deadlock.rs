@@ -10,6 +10,7 @@
 //! through another handle counts. A session may act for another (`Op::ActsFor`): what it waits for, that one waits
 //! for too, and so on outwards, [`NESTED_MAX`] deep.
 
+use super::entry::Entry;
 use super::group::Group;
 use super::{Face, Mode, StateMachine};
 use crate::id::{EntryId, Name, SessionId};
@@ -102,7 +103,8 @@ impl Deadlock {
     }
 }
 
-/// How many waiters of a name are looked at to see whether one of them is deadlocked.
+/// How many of those that would share a name are looked at for the deadlock that keeps them out. Beyond it the one of
+/// the holder is told, which is as true.
 const WAITERS_MAX: usize = 256;
 
 /// Everything that a session waits for: the place, the name, and who holds it.
@@ -129,25 +131,35 @@ impl StateMachine {
         found
     }
 
-    /// The deadlock that keeps a name's seats from ever being free, or that one of its waits is part of, if there
-    /// is one. Only the waits behind its holders and its first waiters are looked at, so this costs little in a
-    /// large service.
+    /// The deadlock that keeps a name's seats from ever being free, or some that wait for them from ever having one,
+    /// if there is one. Only the waits behind its holders and its first waiters are looked at, so this costs
+    /// little in a large service.
     pub fn deadlock_behind(&self, name: &Name) -> Option<Deadlock> {
         let group = self.groups.get(name)?;
-        let holders: Vec<SessionId> = group.holders().map(|entry| entry.session).collect();
-        let waits = self.waits_behind(&holders);
-        let stuck = self.stuck(&waits);
-        let is_stuck = |holder: &SessionId| stuck.contains(holder);
-        let never_free =
-            if group.shared() > 0 { holders.iter().any(is_stuck) } else { holders.iter().all(is_stuck) };
-        if never_free {
-            return self.deadlocks_in(&waits).into_iter().next();
+        let behind = self.waits_behind(&sessions(group.holders()));
+        let stuck = self.stuck(&behind);
+        if keeps_all_out(group, &stuck) {
+            return about(name, self.deadlocks_in(&behind));
         }
-        // Who shares waits for all that are alone, so one stuck holder of several is enough for it.
+        // Who would share waits for all that are alone: one stuck holder of several keeps it out, and it alone.
+        let shares = |entry: &&Entry| entry.mode == Mode::Shared && entry.terms.blocking;
         let waiting = group.waiting.values().filter_map(|entry| group.queue.get(entry));
-        let first: Vec<SessionId> = waiting.take(WAITERS_MAX).map(|entry| entry.session).collect();
-        let found = self.deadlocks_in(&self.waits_behind(&first));
-        found.into_iter().find(|deadlock| deadlock.waits.iter().any(|edge| edge.group == *name))
+        let sharing = sessions(waiting.filter(shares).take(WAITERS_MAX));
+        let counts = matches!(group.face, Face::Lock | Face::Semaphore) && !sharing.is_empty();
+        if counts && group.holders().any(|entry| stuck.contains(&entry.session)) {
+            return about(name, self.deadlocks_in(&self.waits_behind(&sharing)));
+        }
+        None
+    }
+
+    /// Whether nobody who waits for a name can ever have a seat of it, since all holders that are in the way are
+    /// deadlocked. Else one that would be alone may have one still, also where others wait for ever.
+    pub fn is_held_for_ever(&self, name: &Name) -> bool {
+        let Some(group) = self.groups.get(name) else { return false };
+        let stuck = self.stuck(&self.waits_behind(&sessions(group.holders())));
+        let seats = group.policy.seats() as usize;
+        let is_free = group.shared() == 0 && group.seats.iter().take(seats).flatten().count() < seats;
+        !stuck.is_empty() && !is_free && keeps_all_out(group, &stuck)
     }
 
     /// A session and those that act for it, directly or not.
@@ -287,6 +299,24 @@ impl StateMachine {
         }
         Deadlock { waits: edges }
     }
+}
+
+fn sessions<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<SessionId> {
+    entries.map(|entry| entry.session).collect()
+}
+
+/// Whether the holders of a group that cannot go on keep everybody out: one that shares is enough, else it takes all.
+fn keeps_all_out(group: &Group, stuck: &BTreeSet<SessionId>) -> bool {
+    let mut holders = group.holders().map(|entry| entry.session);
+    let is_stuck = |holder: SessionId| stuck.contains(&holder);
+    if group.shared() > 0 { holders.any(is_stuck) } else { holders.all(is_stuck) }
+}
+
+/// The one that has a wait for a name in it, before others.
+fn about(name: &Name, mut found: Vec<Deadlock>) -> Option<Deadlock> {
+    let is_of_name = |deadlock: &Deadlock| deadlock.waits.iter().any(|edge| edge.group == *name);
+    let best = found.iter().position(is_of_name).unwrap_or(0);
+    (!found.is_empty()).then(|| found.swap_remove(best))
 }
 
 /// Adds the blocking waits among these places of a group.

@@ -290,8 +290,10 @@ pub struct GroupView {
     pub away: Vec<Away>,
     /// It is being deleted.
     pub ending: bool,
-    /// What keeps its seats from ever being free (RULES R19).
+    /// What keeps its seats from ever being free, or some that wait from ever having one (RULES R19).
     pub deadlock: Option<Deadlock>,
+    /// It keeps everybody out that waits, not only those that are in it or would share.
+    pub held_for_ever: bool,
     /// How many of them share (RULES R13).
     pub shared: u64,
     /// Those that wait, in the order in which they will be seated, at most as many as asked.
@@ -345,6 +347,7 @@ impl StateMachine {
     /// ago is still known by its history.
     pub fn group_view(&self, name: &Name, max: usize) -> Option<GroupView> {
         let group = self.groups.get(name)?;
+        let deadlock = self.deadlock_behind(name);
         Some(GroupView {
             summary: group.summary(),
             created: group.created(),
@@ -355,7 +358,8 @@ impl StateMachine {
             resting: group.resting_seats(),
             away: group.away(),
             ending: group.ending,
-            deadlock: self.deadlock_behind(name),
+            held_for_ever: deadlock.is_some() && self.is_held_for_ever(name),
+            deadlock,
             shared: group.shared(),
             waiters: group.waiters(max),
             members: group.member_list().into_iter().take(max).collect(),

@@ -475,9 +475,8 @@ pub(crate) fn r19_deadlocks_are_real_and_broken_where_asked(step: &Step<'_>, mod
             assert!(matches!(view.summary.face, Face::Lock | Face::Semaphore), "standing by is no wait");
             let waits = |waiter: &Waiter| waiter.entry == edge.entry && waiter.session == edge.owner();
             assert!(view.waiters.iter().any(waits), "it waits");
-            // One that would share waits for each holder, while one that would be alone may still get a seat.
-            let behind = step.machine.deadlock_behind(&edge.group);
-            assert!(behind.is_some() || is_shared(view, edge.entry), "it is seen from each name in it");
+            let behind = step.machine.deadlock_behind(&edge.group).expect("it is seen from each name in it");
+            assert!(behind.waits.iter().any(|wait| wait.group == edge.group), "and has a wait for that name");
             let rests = view.resting.iter().any(|resting| resting.seat.0 < view.summary.seats);
             assert!(!rests || view.shared > 0 || is_shared(view, edge.entry), "a seat that rests comes free");
             let terms = &model.entries[&edge.entry].terms;

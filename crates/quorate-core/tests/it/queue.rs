@@ -543,3 +543,36 @@ fn waiters_are_told_in_the_order_of_their_turns_whatever_their_numbers_are() {
     let turns: Vec<_> = view.waiters.iter().map(|waiter| (waiter.session, waiter.position)).collect();
     assert_eq!(turns, [(third, 2), (late, 3)], "its turn is the last all the same");
 }
+
+/// Two seats, one holder of which can go on, and one that would share: it waits for both, so the deadlock with the other
+/// one is seen from the name too, however far back it stands. One that would be alone is not kept out by it.
+#[test]
+fn r19_a_deadlock_of_one_that_would_share_several_seats_is_seen_by_name() {
+    for ahead in [0, 1, 300] {
+        let (mut log, sessions) = with_sessions(4);
+        let policy = PolicyWish { seats: Some(2), ..PolicyWish::default() };
+        let pool = |mode| Join { mode, policy: policy.clone(), ..Log::join_op("pool", Face::Semaphore) };
+        log.join(sessions[0], pool(Mode::Exclusive));
+        let free = log.join(sessions[1], pool(Mode::Exclusive)).entry;
+        log.acquire(sessions[2], "key");
+        (0..ahead).for_each(|_| _ = log.join(sessions[3], pool(Mode::Exclusive)));
+        log.join(sessions[2], pool(Mode::Shared));
+        assert!(log.machine.deadlock_behind(&name("pool")).is_none(), "both holders can go on");
+        log.acquire(sessions[0], "key");
+        let found = log.machine.deadlocks();
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            found[0].sentence(),
+            "session 1 waits for key, held by session 3; session 3 waits for pool, held by session 1"
+        );
+        for of in ["pool", "key"] {
+            let seen = log.machine.group_view(&name(of), 400).expect("it is in use");
+            assert_eq!(seen.deadlock.as_ref(), Some(&found[0]), "from {of}, with {ahead} ahead");
+            assert_eq!(seen.held_for_ever, of == "key", "whoever would be alone has the other seat");
+        }
+        log.release(sessions[1], free);
+        let holders = log.machine.group_view(&name("pool"), 1).unwrap().holders;
+        let next = holders.get(1).map(|holder| holder.session);
+        assert_eq!(next, (ahead > 0).then_some(sessions[3]), "and it has");
+    }
+}

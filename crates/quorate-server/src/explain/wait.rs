@@ -42,7 +42,13 @@ fn code(blocker: &Blocker) -> &'static str {
 pub(super) fn why(scene: &Scene<'_>, waiter: &Waiter) -> Why {
     match &waiter.blocker {
         Blocker::SeatsHeld { .. } | Blocker::SharedHeld { .. } => held(scene, Some(waiter)),
-        Blocker::Behind { session, .. } => behind(scene, waiter, *session),
+        Blocker::Behind { session, .. } => {
+            let base = behind(scene, waiter, *session);
+            match scene.view.deadlock.as_ref().filter(|deadlock| is_in(deadlock, waiter)) {
+                Some(deadlock) => deadlocked(scene, deadlock, base),
+                None => base,
+            }
+        }
         Blocker::Resting { .. } => resting(scene),
         Blocker::Parties { present, parties: all } => parties(scene, *present, *all),
         Blocker::Gone => Why { cause: code(&waiter.blocker), ..Why::default() },
@@ -103,7 +109,8 @@ pub(super) fn held(scene: &Scene<'_>, waiter: Option<&Waiter>) -> Why {
         waits_for: named.map(|(duty, _)| to_holder(scene, &duty.holder)).collect(),
         ..Why::default()
     };
-    if let Some(deadlock) = &scene.view.deadlock {
+    if let Some(deadlock) = scene.view.deadlock.as_ref().filter(|deadlock| keeps_out(scene, deadlock, waiter))
+    {
         return deadlocked(scene, deadlock, base);
     }
     match holders.first() {
@@ -142,6 +149,17 @@ fn about_healthy(scene: &Scene<'_>, waiter: &Waiter, holder: &Holder) -> Vec<pro
         });
     }
     advice
+}
+
+fn is_in(deadlock: &Deadlock, waiter: &Waiter) -> bool {
+    deadlock.waits.iter().any(|edge| edge.entry == waiter.entry)
+}
+
+/// Whether a deadlock is why this one waits. Who would share waits for all that are alone, so it may wait for ever
+/// where one that would be alone gets the seat of a holder that can go on.
+fn keeps_out(scene: &Scene<'_>, deadlock: &Deadlock, waiter: Option<&Waiter>) -> bool {
+    let is_kept = |waiter: &Waiter| waiter.mode == Mode::Shared || is_in(deadlock, waiter);
+    scene.view.held_for_ever || waiter.is_none_or(is_kept)
 }
 
 fn deadlocked(scene: &Scene<'_>, deadlock: &Deadlock, base: Why) -> Why {

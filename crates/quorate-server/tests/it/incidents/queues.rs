@@ -237,6 +237,44 @@ async fn names_that_are_something_else_or_nothing_say_so() {
     );
 }
 
+/// One of two holders can go on: whoever would be alone waits for that one, whoever would share waits for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_of_one_that_would_share_several_seats_is_named_by_the_name() {
+    let mut scene = Scene::new().await;
+    let pool = |name: &str, mode: Mode| proto::Join {
+        mode: mode.into(),
+        policy: Some(proto::Policy { seats: Some(2), ..Default::default() }),
+        ..join("pool", Face::Semaphore, name)
+    };
+    let stuck = scene.member(pool("stuck", Mode::Exclusive)).await;
+    scene.member(pool("free", Mode::Exclusive)).await;
+    scene.member(pool("alone", Mode::Exclusive)).await;
+    let shares = scene.member(lock("key", "shares")).await;
+    scene.join(shares, pool("shares", Mode::Shared)).await;
+    let before = &scene.server.json(&["explain", "lock", "pool"])[0];
+    assert_eq!(
+        (&before["cause"], before["deadlocks"].as_array().map(Vec::len)),
+        (&"seats_held".into(), Some(0))
+    );
+    scene.join(stuck, lock("key", "stuck")).await;
+    let (says, command) = ("session 4 waits for pool, held by session 1", "quorate session close 1");
+    for (kind, name) in [(Kind::Lock, "pool"), (Kind::Lock, "key"), (Kind::Deadlock, "pool")] {
+        let culprit = match (kind, name) {
+            (Kind::Deadlock, _) => None,
+            (_, "pool") => Some(("stuck", "a test")),
+            _ => Some(("shares", "a test")),
+        };
+        let told =
+            scene.expect(Expected { kind, name, cause: "deadlock_cycle", culprit, says, command }).await;
+        assert_eq!(told["deadlocks"][0]["tie"], "cycle", "{told:#}");
+    }
+    let told = &scene.server.json(&["explain", "lock", "pool"])[0];
+    let causes: Vec<_> =
+        told["waiters"].as_array().unwrap().iter().map(|w| (&w["name"], &w["cause"])).collect();
+    let expected = [(&"alone".into(), &"seats_held".into()), (&"shares".into(), &"deadlock_cycle".into())];
+    assert_eq!(causes, expected, "one is told that it may go on, the other that it never will");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_low_is_the_cause_of_a_name_that_cannot_be_had() {
     let mut scene = Scene::with(&["--disk-reserve-bytes", "1099511627776"]).await;
