@@ -101,6 +101,13 @@ impl Contract for Operator {
         Self::set_seats(self, request.into_inner()).await.map(Response::new)
     }
 
+    async fn raise_level(
+        &self,
+        request: Request<proto::RaiseLevelRequest>,
+    ) -> Result<Response<proto::RaiseLevelReply>, Status> {
+        Self::raise_level(self, request.into_inner()).await.map(Response::new)
+    }
+
     async fn list_sessions(
         &self,
         request: Request<proto::ListSessionsRequest>,

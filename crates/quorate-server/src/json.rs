@@ -50,6 +50,7 @@ pub fn status(status: &proto::StatusReply) -> Value {
         "ttl_floor_why": status.ttl_floor_why,
         "ttl_max_ms": status.ttl_max_ms,
         "feature_level": status.feature_level,
+        "feature_level_highest": status.feature_level_highest,
         "disk_free_bytes": status.disk_free_bytes,
         "disk_low": status.disk_low,
         "commits": status.commits,

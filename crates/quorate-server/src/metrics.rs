@@ -174,6 +174,7 @@ pub fn kind(command: &Command) -> &'static str {
             ToolOp::Transfer { .. } => "transfer",
             ToolOp::SetSeats { .. } => "set_seats",
             ToolOp::EndGroup { .. } => "end_group",
+            ToolOp::RaiseLevel { .. } => "raise_level",
         },
     }
 }

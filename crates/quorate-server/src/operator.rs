@@ -13,7 +13,7 @@ use quorate::service::NotApplied;
 use quorate::wire::{self, Malformed};
 use quorate_core::frame::Outcome;
 use quorate_core::id::{ClientId, LogIndex, Name, SessionId};
-use quorate_core::state_machine::{Command, Refusal, Reply, StateMachine, ToolOp};
+use quorate_core::state_machine::{Command, LEVEL_HIGHEST, Refusal, Reply, StateMachine, ToolOp};
 use quorate_core::time::{Span, Wall};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -87,6 +87,7 @@ impl Operator {
             ttl_floor_why: status.ttl_floor_why,
             ttl_max_ms: status.limits.ttl_max.as_millis(),
             feature_level: status.limits.level,
+            feature_level_highest: LEVEL_HIGHEST,
             disk_free_bytes: status.disk_free_bytes,
             disk_low: status.disk_low,
             commits: status.commits,
@@ -257,6 +258,26 @@ impl Operator {
         let op = ToolOp::SetSeats { group: group.clone(), seats: request.seats };
         self.propose(&request.client, op).await?;
         Ok(proto::SetSeatsReply { asked: self.asked_to_stop(&group) })
+    }
+
+    /// Raises the feature level of the cluster. Whether other servers can run it is for the caller to ask
+    /// first: each says the highest that it runs in its status.
+    ///
+    /// # Errors
+    /// As [`Operator::create_group`]; `FAILED_PRECONDITION` if the cluster is there already or beyond, or
+    /// this server cannot run it. Repeated with the level that was seen before, it answers the same.
+    pub async fn raise_level(
+        &self,
+        request: proto::RaiseLevelRequest,
+    ) -> Result<proto::RaiseLevelReply, Status> {
+        let from = request.from.unwrap_or_else(|| self.inner.node.read(StateMachine::limits).level);
+        let to = request.to.unwrap_or(LEVEL_HIGHEST);
+        if to > LEVEL_HIGHEST {
+            return Err(refused(&Refusal::LevelUnknown { to, highest: LEVEL_HIGHEST }));
+        }
+        self.propose(&request.client, ToolOp::RaiseLevel { from, to }).await?;
+        tracing::info!(from, level = to, "the feature level of the cluster was raised");
+        Ok(proto::RaiseLevelReply { from, level: to })
     }
 
     /// Asks a session to stop; its lease is renewed no more.

@@ -399,6 +399,8 @@ pub fn to_refusal(refusal: &Refusal) -> proto::Refusal {
         Refusal::Ending { .. } => Code::Ending,
         Refusal::NoTransfer { .. } => Code::NoTransfer,
         Refusal::Deadlock { .. } => Code::Deadlock,
+        Refusal::NotRaised { .. } => Code::NotRaised,
+        Refusal::LevelUnknown { .. } => Code::LevelUnknown,
         Refusal::LeaseTooShort { floor, .. } => {
             floor_ms = Some(floor.as_millis());
             Code::LeaseTooShort

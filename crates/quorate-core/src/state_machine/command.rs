@@ -4,6 +4,7 @@
 //! A command is stored in the postcard form of this enum: new kinds go at the end, and a kind that is
 //! in use never changes its fields (golden bytes hold that, `codec.rs`).
 
+use super::LEVEL_HIGHEST;
 use super::policy::{Face, PolicyClash, PolicyWish};
 use crate::id::{
     ClientId, ClusterId, EntryId, Generation, LogIndex, Name, NodeId, Ordinal, Reign, RequestId, SeatNo,
@@ -303,6 +304,13 @@ pub enum ToolOp {
         /// Only the group that was created at this index, if given.
         created: Option<LogIndex>,
     },
+    /// Raises the feature level, once every node can run the new one (RULES R27). It is never lowered.
+    RaiseLevel {
+        /// The level that the caller saw. A retry that comes after it was raised to `to` changes nothing.
+        from: u32,
+        /// The new level.
+        to: u32,
+    },
 }
 
 /// What apply holds everybody to. Part of the log, never of one node's file (RULES R27).
@@ -329,7 +337,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            level: 2,
+            level: LEVEL_HIGHEST,
             sessions: 100_000,
             groups: 100_000,
             queue: 100_000,
@@ -756,6 +764,9 @@ pub enum Refusal {
         what: String,
         /// The feature level of the cluster.
         level: u32,
+        /// The level from which a cluster does it, if there is one.
+        #[serde(default)]
+        needs: Option<u32>,
     },
     /// The timer was not the living one, or its reign is over.
     NotDue,
@@ -791,5 +802,21 @@ pub enum Refusal {
     Deadlock {
         /// Who waits for whom, in words.
         cycle: String,
+    },
+    /// The feature level stays: the cluster is there already or beyond, or not where the caller saw it.
+    NotRaised {
+        /// The feature level of the cluster.
+        level: u32,
+        /// The one that the caller saw.
+        from: u32,
+        /// The one that was asked for.
+        to: u32,
+    },
+    /// A node cannot run that feature level. Said before anything is logged: apply decides alike everywhere.
+    LevelUnknown {
+        /// The level that was asked for.
+        to: u32,
+        /// The highest that the node can run.
+        highest: u32,
     },
 }

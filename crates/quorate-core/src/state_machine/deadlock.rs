@@ -103,8 +103,8 @@ impl Deadlock {
     }
 }
 
-/// How many of those that would share a name are looked at for the deadlock that keeps them out. Beyond it the one of
-/// the holder is told, which is as true.
+/// How many of those that would share a name are looked at for the deadlock that keeps them out. Beyond it
+/// the one of the holder is told, which is as true.
 const WAITERS_MAX: usize = 256;
 
 /// Everything that a session waits for: the place, the name, and who holds it.
@@ -131,9 +131,9 @@ impl StateMachine {
         found
     }
 
-    /// The deadlock that keeps a name's seats from ever being free, or some that wait for them from ever having one,
-    /// if there is one. Only the waits behind its holders and its first waiters are looked at, so this costs
-    /// little in a large service.
+    /// The deadlock that keeps a name's seats from ever being free, or some that wait for them from ever
+    /// having one, if there is one. Only the waits behind its holders and its first waiters are looked at, so
+    /// this costs little in a large service.
     pub fn deadlock_behind(&self, name: &Name) -> Option<Deadlock> {
         let group = self.groups.get(name)?;
         let behind = self.waits_behind(&sessions(group.holders()));
@@ -141,7 +141,8 @@ impl StateMachine {
         if keeps_all_out(group, &stuck) {
             return about(name, self.deadlocks_in(&behind));
         }
-        // Who would share waits for all that are alone: one stuck holder of several keeps it out, and it alone.
+        // Who would share waits for all that are alone: one stuck holder of several keeps it out, and it
+        // alone.
         let shares = |entry: &&Entry| entry.mode == Mode::Shared && entry.terms.blocking;
         let waiting = group.waiting.values().filter_map(|entry| group.queue.get(entry));
         let sharing = sessions(waiting.filter(shares).take(WAITERS_MAX));
@@ -152,8 +153,8 @@ impl StateMachine {
         None
     }
 
-    /// Whether nobody who waits for a name can ever have a seat of it, since all holders that are in the way are
-    /// deadlocked. Else one that would be alone may have one still, also where others wait for ever.
+    /// Whether nobody who waits for a name can ever have a seat of it, since all holders that are in the way
+    /// are deadlocked. Else one that would be alone may have one still, also where others wait for ever.
     pub fn is_held_for_ever(&self, name: &Name) -> bool {
         let Some(group) = self.groups.get(name) else { return false };
         let stuck = self.stuck(&self.waits_behind(&sessions(group.holders())));
@@ -305,7 +306,8 @@ fn sessions<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<SessionId> {
     entries.map(|entry| entry.session).collect()
 }
 
-/// Whether the holders of a group that cannot go on keep everybody out: one that shares is enough, else it takes all.
+/// Whether the holders of a group that cannot go on keep everybody out: one that shares is enough, else it
+/// takes all.
 fn keeps_all_out(group: &Group, stuck: &BTreeSet<SessionId>) -> bool {
     let mut holders = group.holders().map(|entry| entry.session);
     let is_stuck = |holder: SessionId| stuck.contains(&holder);

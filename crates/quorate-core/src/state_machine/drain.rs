@@ -67,8 +67,8 @@ impl Group {
         Ok(session)
     }
 
-    /// Why a seat would not stay with a member: the policy lets the heavier take it back at once. The holder goes
-    /// back into the queue when it stops; one that is forced may be gone by then, and does not count.
+    /// Why a seat would not stay with a member: the policy lets the heavier take it back at once. The holder
+    /// goes back into the queue when it stops; one that is forced may be gone by then, and does not count.
     fn taken_back(&self, target: &Entry, holder: &Entry, force: bool) -> Option<String> {
         if self.policy.preempt != Some(Preempt::OnWeight) || !self.by_weight() {
             return None;
@@ -80,7 +80,8 @@ impl Group {
         let first = heavier.iter().min_by_key(|entry| entry.key(true))?;
         (heavier.len() >= self.policy.seats() as usize).then(|| {
             format!(
-                "with preempt = on-weight {to} would be asked to stop at once, since {} is heavier ({} to {weight})",
+                "with preempt = on-weight {to} would be asked to stop at once, since {} is heavier \
+                 ({} to {weight})",
                 first.name, first.weight
             )
         })

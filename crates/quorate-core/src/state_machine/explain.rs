@@ -420,8 +420,8 @@ impl Group {
         }
     }
 
-    /// Everybody who is here in the order of their turns: those that act, then whom the next seat was promised,
-    /// then the others as seats will be given to them, whatever their numbers are.
+    /// Everybody who is here in the order of their turns: those that act, then whom the next seat was
+    /// promised, then the others as seats will be given to them, whatever their numbers are.
     fn turns(&self) -> Vec<&Entry> {
         let mut turns = self.in_line();
         // A place that is kept delays nobody.

@@ -45,6 +45,10 @@ use task::{Hand, Tasks};
 /// The feature level from which a cluster has every policy and face of the queue.
 pub const WHOLE_GROUP: u32 = 2;
 
+/// The highest feature level that this version can run. New clusters are founded at it; an older one is
+/// raised by [`ToolOp::RaiseLevel`].
+pub const LEVEL_HIGHEST: u32 = WHOLE_GROUP;
+
 /// How many empty names keep their history. Beyond it the longest empty is forgotten; a name that
 /// `create` made is never forgotten.
 pub const IDLE_GROUPS_MAX: usize = 1_024;
@@ -166,7 +170,20 @@ impl StateMachine {
             }
             ToolOp::SetSeats { group, seats } => self.set_seats(step, group, *seats),
             ToolOp::EndGroup { group, created } => self.end_group(step, group, *created),
+            ToolOp::RaiseLevel { from, to } => self.raise_level(*from, *to),
         }
+    }
+
+    /// What this version can run is not asked here, or two versions would decide differently: a node that
+    /// proposes it has asked everybody before.
+    fn raise_level(&mut self, from: u32, to: u32) -> Result<Reply, Refusal> {
+        let level = self.limits.level;
+        let is_retry = to == level && from < to;
+        if !is_retry && (from != level || to <= level) {
+            return Err(Refusal::NotRaised { level, from, to });
+        }
+        self.limits.level = to;
+        Ok(Reply::Done)
     }
 
     /// A task that a queue had for later; one that was given up since is void (RULES R2).
@@ -310,7 +327,7 @@ impl StateMachine {
             return Err(limit("seats of a group (at least 1)", self.limits.seats, seats.into()));
         }
         if policy.handover == Some(Handover::Seal) {
-            return Err(self.unsupported("the handover seal".into()));
+            return Err(self.unsupported("the handover seal".into(), None));
         }
         let whole = [
             ("numbering", policy.numbering.is_some_and(|n| n != Numbering::Dense)),
@@ -327,11 +344,11 @@ impl StateMachine {
 
     /// A command of a newer level waits until every node has it (RULES R27).
     fn needs(&self, level: u32, what: impl FnOnce() -> String) -> Result<(), Refusal> {
-        if self.limits.level >= level { Ok(()) } else { Err(self.unsupported(what())) }
+        if self.limits.level >= level { Ok(()) } else { Err(self.unsupported(what(), Some(level))) }
     }
 
-    fn unsupported(&self, what: String) -> Refusal {
-        Refusal::Unsupported { what, level: self.limits.level }
+    fn unsupported(&self, what: String, needs: Option<u32>) -> Refusal {
+        Refusal::Unsupported { what, level: self.limits.level, needs }
     }
 
     /// Puts a member into a queue, and gives it a seat if one is free.

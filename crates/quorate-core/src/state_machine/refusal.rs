@@ -55,9 +55,33 @@ impl fmt::Display for Refusal {
             Self::NotEmpty { group, members } => {
                 write!(f, "{members} members are in {group}; it is deleted only when it is empty")
             }
-            Self::Unsupported { what, level } => {
-                write!(f, "{what} is not supported at feature level {level} of this cluster")
+            Self::Unsupported { what, level, needs } => {
+                write!(f, "{what} is not supported at feature level {level} of this cluster")?;
+                let Some(needs) = needs else { return Ok(()) };
+                write!(
+                    f,
+                    ", it needs level {needs}; nothing was changed; once every server can run that level, \
+                     `quorate level raise` raises it"
+                )
             }
+            Self::NotRaised { level, to, .. } if to == level => {
+                write!(f, "the cluster is at feature level {level} already; nothing was changed")
+            }
+            Self::NotRaised { level, to, .. } if to < level => write!(
+                f,
+                "a feature level is never lowered: the cluster is at {level}, and {to} was asked for; \
+                 nothing was changed"
+            ),
+            Self::NotRaised { level, from, to } => write!(
+                f,
+                "the cluster is at feature level {level}, and not at {from} as the caller saw, so it was not \
+                 raised to {to}; nothing was changed; look again with `quorate level show`"
+            ),
+            Self::LevelUnknown { to, highest } => write!(
+                f,
+                "feature level {to} is not known to this server, which runs levels up to {highest}; nothing \
+                 was changed; start a release there that runs it, then raise the level"
+            ),
             Self::TooLong { what, max, asked } => {
                 write!(f, "the limit for {what} is {max}, and this would be {asked}; nothing was changed")
             }

@@ -109,6 +109,7 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("set_seats", tool(ToolOp::SetSeats { group: name("g"), seats: 3 })),
         ("end_group", tool(ToolOp::EndGroup { group: name("g"), created: None })),
         ("close", tool(ToolOp::CloseSession { session: SessionId(1), why: "w".into() })),
+        ("raise_level", tool(ToolOp::RaiseLevel { from: 1, to: 2 })),
         ("acts_for", call(Op::ActsFor { session: SessionId(300) })),
     ]
 }

@@ -141,7 +141,8 @@ fn a_transfer_goes_to_whom_it_names_whatever_the_weights() {
     assert!(log.token(holder).is_some(), "and then the weights count again: {}", log.line("g"));
 }
 
-/// Where the heavier make the lighter stop, the named one would not keep the seat: that is refused, never undone.
+/// Where the heavier make the lighter stop, the named one would not keep the seat: that is refused, never
+/// undone.
 #[test]
 fn a_transfer_that_the_weights_would_undo_is_refused_with_the_policy() {
     let (mut log, sessions) = with_sessions(4);

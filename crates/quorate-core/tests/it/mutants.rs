@@ -511,6 +511,13 @@ const MUTANTS: &[Mutant] = &[
         test: "corners::a_transfer_goes_to_whom_it_names_whatever_the_weights",
     },
     Mutant {
+        rule: "R27 a feature level is never lowered",
+        file: "state_machine/mod.rs",
+        from: "if !is_retry && (from != level || to <= level) {",
+        to: "if !is_retry && (from != level || to == level) {",
+        test: "rules::r27_an_older_cluster_is_raised_once_and_then_does_what_it_refused",
+    },
+    Mutant {
         rule: "a transfer that the weights would undo is refused",
         file: "state_machine/drain.rs",
         from: "(heavier.len() >= self.policy.seats() as usize).then(|| {",

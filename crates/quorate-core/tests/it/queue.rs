@@ -544,8 +544,9 @@ fn waiters_are_told_in_the_order_of_their_turns_whatever_their_numbers_are() {
     assert_eq!(turns, [(third, 2), (late, 3)], "its turn is the last all the same");
 }
 
-/// Two seats, one holder of which can go on, and one that would share: it waits for both, so the deadlock with the other
-/// one is seen from the name too, however far back it stands. One that would be alone is not kept out by it.
+/// Two seats, one holder of which can go on, and one that would share: it waits for both, so the deadlock
+/// with the other one is seen from the name too, however far back it stands. One that would be alone is not
+/// kept out by it.
 #[test]
 fn r19_a_deadlock_of_one_that_would_share_several_seats_is_seen_by_name() {
     for ahead in [0, 1, 300] {

@@ -471,9 +471,48 @@ fn r27_a_cluster_of_an_older_level_refuses_what_not_every_node_knows() {
         let Reply::Refused(refusal) = log.call(session, Op::Join(join)).reply else { panic!("{what}") };
         assert_eq!(
             refusal.to_string(),
-            format!("{what} is not supported at feature level 1 of this cluster")
+            format!(
+                "{what} is not supported at feature level 1 of this cluster, it needs level 2; nothing was \
+                 changed; once every server can run that level, `quorate level raise` raises it"
+            )
         );
     }
+}
+
+/// The level is raised by the log, never lowered, and a retry changes nothing and is answered alike.
+#[test]
+fn r27_an_older_cluster_is_raised_once_and_then_does_what_it_refused() {
+    let mut log = Log::default();
+    log.apply(Command::Found { cluster: ClusterId(7), limits: Limits { level: 1, ..Limits::default() } });
+    let session = log.open(1);
+    let raise = |log: &mut Log, from, to| {
+        let op = ToolOp::RaiseLevel { from, to };
+        match log.apply(Command::Tool { client: ClientId(1), op }).reply {
+            Reply::Done => "done".to_string(),
+            Reply::Refused(refusal) => refusal.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let shared = || Op::Join(Join { mode: Mode::Shared, ..Log::join_op("x", Face::Lock) });
+    assert!(matches!(log.call(session, shared()).reply, Reply::Refused(Refusal::Unsupported { .. })));
+    let lower =
+        "a feature level is never lowered: the cluster is at 1, and 0 was asked for; nothing was changed";
+    assert_eq!(raise(&mut log, 1, 0), lower);
+    assert_eq!(
+        raise(&mut log, 3, 4),
+        "the cluster is at feature level 1, and not at 3 as the caller saw, so it was not raised to 4; \
+         nothing was changed; look again with `quorate level show`"
+    );
+    assert_eq!(log.machine.limits().level, 1);
+    assert_eq!(raise(&mut log, 1, 2), "done");
+    assert!(matches!(log.call(session, shared()).reply, Reply::Joined(_)));
+    let raised = log.machine.limits();
+    assert_eq!(raise(&mut log, 1, 2), "done", "a retry whose first answer was lost");
+    assert_eq!(raise(&mut log, 2, 2), "the cluster is at feature level 2 already; nothing was changed");
+    assert_eq!(raise(&mut log, 2, 1), lower.replace("at 1, and 0", "at 2, and 1"));
+    assert_eq!(raised, Limits::default(), "nothing else is another than in a new cluster");
+    let restored = StateMachine::from_snapshot(&log.machine.to_snapshot()).unwrap();
+    assert_eq!(restored.limits(), raised, "a snapshot keeps it");
 }
 
 #[test]

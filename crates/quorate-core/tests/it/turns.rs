@@ -1,5 +1,6 @@
-//! The order in which those that wait are listed is the order in which they are seated, whatever the policy says
-//! about their numbers. Each test tells a history, reads the list, and then lets the holders go one by one.
+//! The order in which those that wait are listed is the order in which they are seated, whatever the policy
+//! says about their numbers. Each test tells a history, reads the list, and then lets the holders go one by
+//! one.
 
 use crate::log::{Log, name};
 use quorate_core::id::*;

@@ -24,7 +24,7 @@ mod snapshot;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use exit::{Failure, Outcome};
-use quorate_core::state_machine::codec;
+use quorate_core::state_machine::{LEVEL_HIGHEST, codec};
 use servers::Servers;
 use std::process::ExitCode;
 use std::sync::LazyLock;
@@ -92,6 +92,9 @@ pub enum Command {
     /// List, show and close sessions
     #[command(subcommand)]
     Session(operator::SessionCommand),
+    /// Show and raise the feature level: what all servers of a cluster have agreed to use
+    #[command(subcommand)]
+    Level(operator::LevelCommand),
     /// Move a seat to a member that waits for it
     Transfer(operator::TransferArgs),
     /// Say who holds a name, who waits and for whom, and what happened last
@@ -135,6 +138,7 @@ impl Command {
             Self::Status(args) => operator::status(&args, global),
             Self::Group(command) => operator::group(command, global),
             Self::Session(command) => operator::session(command, global),
+            Self::Level(command) => operator::level(command, global),
             Self::Transfer(args) => operator::transfer(args, global),
             Self::Explain(command) => operator::explain(command, global),
             Self::Snapshot(command) => snapshot::run(command, global),
@@ -160,12 +164,14 @@ static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
          record format    {}\n\
          proposal format  {}\n\
          snapshot format  {}\n\
+         feature level    up to {}\n\
          protocol         quorate.v1",
         env!("CARGO_PKG_VERSION"),
         crate::log::dir::FORMAT,
         crate::log::record::VERSION,
         codec::PROPOSAL_VERSION,
         codec::SNAPSHOT_VERSION,
+        LEVEL_HIGHEST,
     )
 });
 

@@ -1,15 +1,18 @@
-//! What people who run a service look at and may do: `quorate status`, `group`, `session` and `explain`.
+//! What people who run a service look at and may do: `quorate status`, `group`, `session`, `level` and
+//! `explain`.
 //!
 //! Each asks the service over its port, and prints what it says: tables and sentences, or JSON.
 
 mod explain;
 mod group;
+mod level;
 mod session;
 mod tables;
 mod transfer;
 
 pub use explain::{ExplainCommand, explain};
 pub use group::{CreateArgs, GroupCommand, group};
+pub use level::{LevelCommand, level};
 pub use session::{SessionCommand, session};
 pub use transfer::{TransferArgs, transfer};
 
@@ -70,7 +73,8 @@ fn status_text(status: &proto::StatusReply) -> String {
     let (p50, p99) = (micros(status.commit_p50_us), micros(status.commit_p99_us));
     let rows = [
         ("address", status.listen.clone()),
-        ("version", format!("{}, feature level {}", status.version, status.feature_level)),
+        ("version", status.version.clone()),
+        ("feature level", level::in_words(status)),
         ("cluster", json::cluster(&status.cluster)),
         ("term", format!("{}, reign {}", status.term, status.reign)),
         (
@@ -81,7 +85,7 @@ fn status_text(status: &proto::StatusReply) -> String {
         ("last token", status.last_token.to_string()),
         ("sessions", format!("{} open, {} connected here", status.sessions, status.connections)),
         ("groups", format!("{} names in use", status.groups)),
-        ("shortest ttl", fold(&floor, output::columns() - 14, "              ")),
+        ("shortest ttl", fold(&floor, output::columns() - 15, "               ")),
         ("longest ttl", Span::from_millis(status.ttl_max_ms).to_string()),
         ("disk", disk),
         ("formats", format!("data {}, record {}", status.formats_data, status.formats_record)),

@@ -4,6 +4,7 @@ use super::exit::{Failure, Outcome};
 use crate::config::{Config, Flags, LogFormat, SETTINGS};
 use crate::serve::{End, Ready, run as run_service};
 use clap::Args;
+use quorate_core::state_machine::LEVEL_HIGHEST;
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -146,6 +147,13 @@ fn start_logging(config: &Config) {
 /// Says that the service is ready. Both forms hold `listening on HOST:PORT`, on standard error.
 fn announce(ready: &Ready, greet: bool) {
     let Ready { address, data, status } = ready;
+    if status.limits.level < LEVEL_HIGHEST {
+        tracing::info!(
+            "the cluster is at feature level {}, and this release runs up to {LEVEL_HIGHEST}: `quorate level \
+             raise` raises it",
+            status.limits.level
+        );
+    }
     let cluster = status.cluster.map(|cluster| cluster.to_string()).unwrap_or_default();
     if !greet {
         tracing::info!(

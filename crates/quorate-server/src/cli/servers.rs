@@ -29,6 +29,11 @@ impl Servers {
         self.0.iter().map(Server::to_string)
     }
 
+    /// Each address on its own, in order.
+    pub fn each(&self) -> impl Iterator<Item = Self> {
+        self.0.iter().map(|one| Self(vec![one.clone()]))
+    }
+
     /// Connects to the first address that answers.
     ///
     /// # Errors

@@ -155,8 +155,8 @@ fn is_in(deadlock: &Deadlock, waiter: &Waiter) -> bool {
     deadlock.waits.iter().any(|edge| edge.entry == waiter.entry)
 }
 
-/// Whether a deadlock is why this one waits. Who would share waits for all that are alone, so it may wait for ever
-/// where one that would be alone gets the seat of a holder that can go on.
+/// Whether a deadlock is why this one waits. Who would share waits for all that are alone, so it may wait for
+/// ever where one that would be alone gets the seat of a holder that can go on.
 fn keeps_out(scene: &Scene<'_>, deadlock: &Deadlock, waiter: Option<&Waiter>) -> bool {
     let is_kept = |waiter: &Waiter| waiter.mode == Mode::Shared || is_in(deadlock, waiter);
     scene.view.held_for_ever || waiter.is_none_or(is_kept)

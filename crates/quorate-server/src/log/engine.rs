@@ -69,6 +69,17 @@ pub enum StartError {
     /// The log opened, but the engine could not begin on it.
     #[error("the log engine does not start: {0}")]
     Engine(String),
+    /// The cluster's feature level was raised beyond what this release runs.
+    #[error(
+        "the cluster is at feature level {level}, and this release runs levels up to {highest}: a level is \
+         never lowered, so start a newer release; nothing was changed"
+    )]
+    Level {
+        /// The cluster's level.
+        level: u32,
+        /// The highest that this release runs.
+        highest: u32,
+    },
 }
 
 impl From<SetupError> for StartError {

@@ -32,7 +32,7 @@ use quorate_core::frame::{Bye, Outcome};
 use quorate_core::id::{ClusterId, EntryId, Generation, LogIndex, NodeId, Reign, SessionId, TaskId, Token};
 use quorate_core::lease::LeaseKeeper;
 use quorate_core::state_machine::{
-    Command, Limits, Op, Opened, Proposal, Refusal, Reply, StateMachine, ToolOp, Total,
+    Command, LEVEL_HIGHEST, Limits, Op, Opened, Proposal, Refusal, Reply, StateMachine, ToolOp, Total,
 };
 use quorate_core::time::{Mono, Span, Wall};
 use rand::Rng;
@@ -207,6 +207,7 @@ impl<RT: AsyncRuntime> Node<RT> {
     pub async fn rise(&self, floor: Option<Span>) -> Result<(), StartError> {
         let engine = &self.inner.engine;
         engine.ready(READY_WITHIN).await.map_err(start_error)?;
+        check_level(self.read(StateMachine::limits).level)?;
         if self.read(StateMachine::cluster).is_none() {
             let cluster = ClusterId(random::<RT>());
             let limits = Limits::default();
@@ -462,6 +463,12 @@ fn not_applied(error: ProposeError) -> NotApplied {
         ProposeError::NotDone(unable) => NotApplied { outcome: Outcome::NotDone, why: unable.to_string() },
         ProposeError::Unknown { why } => NotApplied { outcome: Outcome::Unknown, why },
     }
+}
+
+/// A node that applied commands of a level it does not know would decide differently from the others (RULES
+/// R27).
+fn check_level(level: u32) -> Result<(), StartError> {
+    if level <= LEVEL_HIGHEST { Ok(()) } else { Err(StartError::Level { level, highest: LEVEL_HIGHEST }) }
 }
 
 fn start_error(unable: Unable) -> StartError {

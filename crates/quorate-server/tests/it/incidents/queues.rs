@@ -237,7 +237,8 @@ async fn names_that_are_something_else_or_nothing_say_so() {
     );
 }
 
-/// One of two holders can go on: whoever would be alone waits for that one, whoever would share waits for ever.
+/// One of two holders can go on: whoever would be alone waits for that one, whoever would share waits for
+/// ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_of_one_that_would_share_several_seats_is_named_by_the_name() {
     let mut scene = Scene::new().await;
