@@ -70,7 +70,8 @@ impl Group {
     /// Why a seat would not stay with a member: the policy lets the heavier take it back at once. The holder
     /// goes back into the queue when it stops; one that is forced may be gone by then, and does not count.
     fn taken_back(&self, target: &Entry, holder: &Entry, force: bool) -> Option<String> {
-        if self.policy.preempt != Some(Preempt::OnWeight) || !self.by_weight() {
+        let undoes = self.policy.preempt == Some(Preempt::OnWeight) && self.by_weight();
+        if !undoes {
             return None;
         }
         let here =

@@ -2,7 +2,9 @@
 
 use super::*;
 use quorate_core::id::{ClusterId, Generation, LogIndex, RequestId, Secret};
-use quorate_core::state_machine::{Command, Join, Limits, MemberKind, Mode, Op, Proposal, Reply};
+use quorate_core::state_machine::{
+    Command, Join, Limits, MemberKind, Mode, Op, Order, PolicyWish, Preempt, Proposal, Reply,
+};
 use std::collections::BTreeMap;
 
 const NOW: Wall = Wall(1_764_509_400_000);
@@ -230,4 +232,30 @@ fn a_session_says_what_it_has_and_how_it_is() {
     assert_eq!(why.cause, "session_disconnected");
     assert_eq!(why.advice[0].command, "quorate session close 2");
     assert_eq!(session_advice(&view), ["why it waits for orders: `quorate explain lock orders`"]);
+}
+
+#[test]
+fn no_transfer_is_advised_that_the_weights_would_undo() {
+    let mut world = World::new();
+    let policy =
+        PolicyWish { order: Some(Order::Weight), preempt: Some(Preempt::OnWeight), ..PolicyWish::default() };
+    for (name, weight) in [("heavy", 20), ("light", 10)] {
+        let session = world.open(name);
+        let join = Join {
+            group: Name::new("db").unwrap(),
+            face: Face::Group,
+            kind: MemberKind::Full,
+            mode: Mode::Exclusive,
+            wait: true,
+            name: name.into(),
+            metadata: BTreeMap::new(),
+            weight,
+            policy: policy.clone(),
+        };
+        world.call(session, 1, Op::Join(join));
+    }
+    let people = People::from([(SessionId(1), alive(9_000, 1_000))]);
+    let (_, cause, advice) = world.explained(Kind::Group, "db", &people);
+    assert_eq!((cause, advice.len()), ("seats_held", 1), "{advice:?}");
+    assert!(advice[0].contains("`quorate session close 1`"), "{advice:?}");
 }

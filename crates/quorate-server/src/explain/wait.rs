@@ -9,7 +9,7 @@ use super::{NAMED_MAX, remedy};
 use quorate::{proto, wire};
 use quorate_core::id::SessionId;
 use quorate_core::state_machine::{
-    Away, Blocker, Deadlock, Duty, Handover, Holder, Mode, Reason, Rejoin, Tie, Waiter,
+    Away, Blocker, Deadlock, Duty, Handover, Holder, Mode, Order, Preempt, Reason, Rejoin, Tie, Waiter,
 };
 use quorate_core::time::Span;
 
@@ -140,12 +140,16 @@ fn about_healthy(scene: &Scene<'_>, waiter: &Waiter, holder: &Holder) -> Vec<pro
     let mut advice = vec![remedy::advice(stop, remedy::close(holder.session))];
     if matches!(waiter.blocker, Blocker::SeatsHeld { .. }) && waiter.mode == Mode::Exclusive {
         let (name, to) = (&scene.view.summary.name, remedy::target(scene.view, waiter));
-        advice.push(match not_stopped(scene, holder) {
-            Some(_) => remedy::advice(
+        let policy = &scene.view.policy;
+        // Where the heavier make the lighter stop, a transfer to a lighter one is refused: none is advised.
+        let goes_back = (policy.order, policy.preempt) == (Some(Order::Weight), Some(Preempt::OnWeight));
+        advice.extend(match not_stopped(scene, holder) {
+            Some(_) => Some(remedy::advice(
                 "it was asked to hand over and did not say that it has stopped; stop its renewals",
                 remedy::transfer(name, &to, true),
-            ),
-            None => remedy::advice("or have it hand over", remedy::transfer(name, &to, false)),
+            )),
+            None if goes_back => None,
+            None => Some(remedy::advice("or have it hand over", remedy::transfer(name, &to, false))),
         });
     }
     advice
