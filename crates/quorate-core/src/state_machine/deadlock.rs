@@ -121,9 +121,10 @@ impl StateMachine {
 
     fn deadlocks_in(&self, waits: &Waits) -> Vec<Deadlock> {
         let mut stuck = self.stuck(waits);
+        let waits = &for_ever(waits, &stuck);
         let mut found = Vec::new();
         while let Some(first) = stuck.first().copied() {
-            let members = reach(first, waits, &stuck);
+            let members = reach(first, waits);
             stuck.retain(|session| !members.contains(session));
             let closed = closed_part(&members, waits);
             found.push(self.describe_deadlock(&closed, waits));
@@ -277,13 +278,9 @@ impl StateMachine {
         let mut edges = Vec::new();
         for session in members {
             for (entry, group, holders) in &waits[session] {
-                let held_by: Vec<SessionId> = holders.intersection(members).copied().collect();
-                if held_by.is_empty() {
-                    continue;
-                }
                 let is_same = |edge: &&mut Edge| edge.entry == *entry && edge.session == *session;
                 if let Some(same) = edges.iter_mut().find(is_same) {
-                    same.held_by.extend(held_by);
+                    same.held_by.extend(holders);
                     continue;
                 }
                 let queued = self.groups.get(group).and_then(|g| g.queue.get(entry));
@@ -292,7 +289,7 @@ impl StateMachine {
                     name: queued.map(|entry| entry.name.to_string()).unwrap_or_default(),
                     entry: *entry,
                     group: group.clone(),
-                    held_by,
+                    held_by: holders.iter().copied().collect(),
                     since: queued.map(|entry| entry.joined).unwrap_or_default(),
                     through: queued.map(|entry| entry.session).filter(|owner| owner != session),
                 });
@@ -344,17 +341,23 @@ fn add_waits(group: &Group, places: impl Iterator<Item = EntryId>, waits: &mut W
     }
 }
 
-/// Everybody that a session waits for, directly or not, among those that are stuck.
-fn reach(from: SessionId, waits: &Waits, stuck: &BTreeSet<SessionId>) -> BTreeSet<SessionId> {
+/// The waits that nobody can end: those of whose holders all are stuck. One who is stuck may wait elsewhere for one
+/// that is not; that wait is no part of a deadlock.
+fn for_ever(waits: &Waits, stuck: &BTreeSet<SessionId>) -> Waits {
+    let of = |session: &SessionId| {
+        let own = waits[session].iter().filter(|(_, _, holders)| holders.is_subset(stuck));
+        (*session, own.cloned().collect())
+    };
+    stuck.iter().map(of).collect()
+}
+
+/// Everybody that a session waits for, directly or not, and that waits for them.
+fn reach(from: SessionId, waits: &Waits) -> BTreeSet<SessionId> {
     let mut seen = BTreeSet::from([from]);
     let mut next = Vec::from([from]);
     while let Some(session) = next.pop() {
         for (_, _, holders) in waits.get(&session).into_iter().flatten() {
-            for holder in holders.iter().filter(|holder| stuck.contains(holder)) {
-                if seen.insert(*holder) {
-                    next.push(*holder);
-                }
-            }
+            next.extend(holders.iter().filter(|holder| seen.insert(**holder)));
         }
     }
     // Those that wait for this set without being waited for belong to the same report.
@@ -363,7 +366,7 @@ fn reach(from: SessionId, waits: &Waits, stuck: &BTreeSet<SessionId>) -> BTreeSe
             !seen.contains(session)
                 && waits[*session].iter().any(|(_, _, holders)| holders.iter().any(|h| seen.contains(h)))
         };
-        let Some(more) = stuck.iter().find(joins).copied() else { return seen };
+        let Some(more) = waits.keys().find(joins).copied() else { return seen };
         seen.insert(more);
     }
 }

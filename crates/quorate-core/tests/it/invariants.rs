@@ -484,8 +484,11 @@ pub(crate) fn r19_deadlocks_are_real_and_broken_where_asked(step: &Step<'_>, mod
             assert!(!terms.break_deadlock, "a wait that asked was not given up");
             for holder in &edge.held_by {
                 assert!(view.holders.iter().any(|h| h.session == *holder), "the named one holds");
-                assert!(members.contains(holder), "a holder outside could end it");
+                assert!(members.contains(holder), "the named one is in it");
             }
+            let shares = view.shared > 0 || is_shared(view, edge.entry);
+            let closed = shares || view.holders.iter().all(|holder| members.contains(&holder.session));
+            assert!(closed, "a holder outside could end it");
         }
     }
     if let Reply::Refused(Refusal::Deadlock { .. }) = &step.applied.reply {

@@ -548,6 +548,25 @@ fn waiters_are_told_in_the_order_of_their_turns_whatever_their_numbers_are() {
 /// with the other one is seen from the name too, however far back it stands. One that would be alone is not
 /// kept out by it.
 #[test]
+fn r19_a_wait_that_another_holder_may_end_is_no_part_of_a_deadlock() {
+    let (mut log, sessions) = with_sessions(2);
+    let policy = PolicyWish { seats: Some(2), ..PolicyWish::default() };
+    let pool = || Join { policy: policy.clone(), ..Log::join_op("pool", Face::Semaphore) };
+    log.join(sessions[0], pool());
+    let other = log.join(sessions[1], pool()).entry;
+    log.acquire(sessions[0], "key");
+    log.acquire(sessions[0], "key");
+    let third = log.join(sessions[0], pool()).entry;
+    let found = log.machine.deadlocks();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].sentence(), "session 1 waits for key, held by session 1");
+    assert!(log.machine.deadlock_behind(&name("pool")).is_none(), "session 2 may end the wait for it");
+    log.release(sessions[1], other);
+    let holders = log.machine.group_view(&name("pool"), 1).unwrap().holders;
+    assert!(holders.iter().any(|holder| holder.entry == third), "and does");
+}
+
+#[test]
 fn r19_a_deadlock_of_one_that_would_share_several_seats_is_seen_by_name() {
     for ahead in [0, 1, 300] {
         let (mut log, sessions) = with_sessions(4);
