@@ -8,6 +8,7 @@ use crate::node::Cut;
 use crate::spot::{Action, Rules, Spot, Way};
 use quorate_core::protocol::{Outbox, Protocol};
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 /// What must hold in every state.
 pub type Invariant<P> = fn(&Spot<P>) -> Result<(), String>;
@@ -132,21 +133,26 @@ struct Search<P: Protocol> {
 impl<P: Protocol> Explorer<P> {
     /// Searches, until something is violated or everything was reached.
     pub fn run(&self) -> Found<P> {
-        self.search(Spot::fingerprint, &mut |_, _| {})
+        self.search(Spot::fingerprint, &mut |_, _| ControlFlow::Continue(()))
     }
 
     /// The same, and says now and then how many states there are so far, and how many of them were looked at.
-    pub fn run_watched(&self, watch: &mut dyn FnMut(u64, u64)) -> Found<P> {
+    /// Whoever hears it may end the search, which is then not complete.
+    pub fn run_watched(&self, watch: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Found<P> {
         self.search(Spot::fingerprint, watch)
     }
 
     /// The same, and of states that differ in the names of processes only it visits one, if the protocol can
     /// be renamed. What must hold may not depend on names.
     pub fn run_symmetric(&self) -> Found<P> {
-        self.search(Spot::canonical, &mut |_, _| {})
+        self.search(Spot::canonical, &mut |_, _| ControlFlow::Continue(()))
     }
 
-    fn search(&self, fingerprint: fn(&Spot<P>) -> u64, watch: &mut dyn FnMut(u64, u64)) -> Found<P> {
+    fn search(
+        &self,
+        fingerprint: fn(&Spot<P>) -> u64,
+        watch: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Found<P> {
         let first = Spot::first(&self.rules);
         let mut search = Search {
             seen: Seen::new(),
@@ -178,8 +184,10 @@ impl<P: Protocol> Explorer<P> {
                 self.follow(&spot, action, origin, depth + 1, &mut out, &mut search);
             }
             index += 1;
-            if index.is_multiple_of(WATCH_EVERY) {
-                watch(search.origins.len() as u64, index.into());
+            if index.is_multiple_of(WATCH_EVERY)
+                && watch(search.origins.len() as u64, index.into()).is_break()
+            {
+                return search.found(quiet, deepest, false, None);
             }
         }
         search.found(quiet, deepest, true, None)

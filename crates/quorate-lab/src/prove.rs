@@ -18,7 +18,7 @@ use crate::shrink;
 use crate::spot::{Faults, Spot};
 use crate::world::Maker;
 use quorate_core::protocol::Protocol;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// A protocol as it is asked for by name.
 pub struct Subject {
@@ -82,8 +82,8 @@ impl Subject {
     }
 }
 
-/// Hears now and then how many states there are so far, and how many of them were looked at.
-pub type Watch<'a> = &'a mut dyn FnMut(u64, u64);
+/// Hears now and then how many states there are so far, and how many of them were looked at, and may end the search.
+pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
 /// What to search.
 #[derive(Clone, Debug, Default)]
@@ -272,7 +272,7 @@ mod tests {
     fn search(name: &str, faults: Option<Faults>, flaw: Option<&str>) -> Searched {
         let flaw = flaw.map(str::to_string);
         let asked = Search { faults, flaw, states_max: 5_000_000, ..Search::default() };
-        subject(name).unwrap().search(&asked, &mut |_, _| {}).unwrap()
+        subject(name).unwrap().search(&asked, &mut |_, _| ControlFlow::Continue(())).unwrap()
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
             let by_hand = std::env::var("QUORATE_ROUNDS").is_ok();
             let n = (subject.name == "ricart-agrawala" && !by_hand).then_some(2);
             let asked = Search { n, faults: Some(faults), states_max: 20_000_000, ..Search::default() };
-            let found = subject.search(&asked, &mut |_, _| {}).unwrap();
+            let found = subject.search(&asked, &mut |_, _| ControlFlow::Continue(())).unwrap();
             println!("{}: {} states", subject.name, found.unique);
             assert!(found.violation.is_none() && found.complete, "{}: {found:?}", subject.name);
         }
@@ -305,7 +305,7 @@ mod tests {
             for flaw in subject.flaws() {
                 let asked =
                     Search { flaw: Some(flaw.to_string()), states_max: 5_000_000, ..Search::default() };
-                if let Ok(found) = subject.search(&asked, &mut |_, _| {}) {
+                if let Ok(found) = subject.search(&asked, &mut |_, _| ControlFlow::Continue(())) {
                     let (why, scenario) = found.violation.unwrap_or_else(|| panic!("{flaw} is not caught"));
                     assert!(found.reached > Some(0), "{flaw} is reached");
                     assert!(!why.is_empty() && scenario.contains(flaw), "{flaw}: {scenario}");

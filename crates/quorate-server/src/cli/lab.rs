@@ -6,6 +6,7 @@
 mod check;
 mod child;
 mod figures;
+mod interrupt;
 mod processes;
 mod scenario;
 

@@ -1,14 +1,16 @@
 //! `quorate lab check` and `quorate lab fuzz`: a protocol is held to what it claims.
 
 use super::super::Global;
-use super::super::exit::{Code, Failure, Outcome};
-use super::super::output::{self, Tone, paint};
+use super::super::exit::{Failure, Outcome};
+use super::super::output;
+use super::interrupt::{Interrupt, ended};
 use super::usage;
 use clap::Args;
 use quorate_lab::prove::{Failed, Fuzzed, Search, Searched, Subject, Worlds, subject};
 use quorate_lab::spot::Faults;
 use serde_json::json;
 use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Ends with 0 if everything holds in every reachable state, with 1 and the shortest scenario \
-    if something does not.\n\nExamples:\n  quorate lab check ricart-agrawala --n 3 --crashes 1\n  \
+    if something does not. A signal ends it with what it has found so far.\n\nExamples:\n  quorate lab check ricart-agrawala --n 3 --crashes 1\n  \
     quorate lab check maekawa-basic                    finds its deadlock\n  \
     quorate lab check term --mutant vote-not-durable > broken.txt; quorate lab run broken.txt --svg broken.svg"
 )]
@@ -59,7 +61,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
     /// Give up after so many different states
-    #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     states_max: u64,
 }
 
@@ -79,7 +81,7 @@ impl CheckArgs {
         let or = |value: Option<u8>| value.unwrap_or(0);
         stated.iter().any(Option::is_some).then(|| Faults {
             // Who starts again has crashed before.
-            crashes: or(self.crashes).max(or(self.restarts) + or(self.wipes)),
+            crashes: or(self.crashes).max(or(self.restarts).saturating_add(or(self.wipes))),
             restarts: or(self.restarts),
             wipes: or(self.wipes),
             drops: or(self.drops),
@@ -95,14 +97,14 @@ impl CheckArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Ends with 0 if all worlds hold and get on after healing, with 1 and a small scenario of the \
-    first that does not.\n\nExamples:\n  quorate lab fuzz maekawa --seeds 1000000\n  \
+    first that does not. A signal ends it with what it has found so far.\n\nExamples:\n  quorate lab fuzz maekawa --seeds 1000000\n  \
     quorate lab fuzz token-ring --mutant older-generation"
 )]
 pub struct FuzzArgs {
     /// The protocol, as `quorate lab list` names it
     protocol: String,
     /// How many worlds
-    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The seed of the first one
     #[arg(long, value_name = "SEED", default_value_t = 0)]
@@ -114,8 +116,8 @@ pub struct FuzzArgs {
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
     /// How many worlds to run at a time; by default one for each CPU
-    #[arg(long, value_name = "COUNT")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
 }
 
 /// Processes beyond which no search ends in a life.
@@ -134,17 +136,36 @@ pub(super) fn check(args: &CheckArgs, global: &Global) -> Outcome {
         flaw: args.mutant.clone(),
         states_max: args.states_max,
     };
-    let begun = Instant::now();
+    if args.entries.is_some() && subject.family != "mutex" {
+        return Err(usage(format!("--entries is for mutual exclusion: in {} nobody enters", subject.name)));
+    }
+    let (begun, interrupt) = (Instant::now(), Interrupt::listen());
     let progress = Progress::new(global);
     let found = subject.search(&asked, &mut |states, looked| {
         progress.show(&format!(
             "{states} states, {looked} of them looked at, {}",
             rate(states, begun.elapsed(), "states")
         ));
+        interrupt.signal().map_or(ControlFlow::Continue(()), |_| ControlFlow::Break(()))
     });
     progress.end();
     let found = found.map_err(usage)?;
-    searched(subject, &found, begun.elapsed(), args.mutant.as_deref(), global)
+    searched(subject, &found, begun.elapsed(), args.mutant.as_deref(), global)?;
+    if let Some((why, _)) = &found.violation {
+        return Err(Failure::failed(format!("{} does not hold: {why}", subject.name)));
+    }
+    if found.complete {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(match interrupt.signal() {
+        Some(signal) => {
+            ended(signal, &format!("nothing was violated in {} states, and there are more", found.unique))
+        }
+        None => Failure::failed(format!(
+            "the search was given up after {} states; a larger --states-max or fewer faults would finish it",
+            found.unique
+        )),
+    })
 }
 
 fn searched(
@@ -153,7 +174,7 @@ fn searched(
     took: Duration,
     mutant: Option<&str>,
     global: &Global,
-) -> Outcome {
+) -> Result<(), Failure> {
     let verdict = match (&found.violation, found.complete) {
         (Some((why, _)), _) => format!("VIOLATED: {why}"),
         (None, true) => format!("holds: {}", subject.claim),
@@ -171,8 +192,8 @@ fn searched(
         if let Some((_, scenario)) = &found.violation {
             output::line(scenario)?;
         }
-        eprintln!("{}", paint(tone(found.violation.is_none()), &format!("{}: {verdict}", subject.name)));
-        eprintln!(
+        aside(&format!("{}: {verdict}", subject.name));
+        aside(&format!(
             "{} states, {} generated, {} at rest, at most {} steps deep, {:.1?}, {}",
             found.unique,
             found.generated,
@@ -180,26 +201,20 @@ fn searched(
             found.depth,
             took,
             rate(found.unique, took, "states")
-        );
+        ));
         reached(found.reached, mutant);
     }
-    match (&found.violation, found.complete) {
-        (Some((why, _)), _) => Err(Failure::failed(format!("{} does not hold: {why}", subject.name))),
-        (None, true) => Ok(ExitCode::SUCCESS),
-        (None, false) => Err(Failure::failed(format!(
-            "the search was given up after {} states; a larger --states-max or fewer faults would finish it",
-            found.unique
-        ))),
-    }
+    Ok(())
 }
 
-fn tone(good: bool) -> Tone {
-    if good { Tone::Good } else { Tone::Warn }
+/// A line beside the scenario, which alone is on standard output. That nobody reads it changes nothing.
+fn aside(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn reached(times: Option<u64>, mutant: Option<&str>) {
     if let (Some(times), Some(mutant)) = (times, mutant) {
-        eprintln!("the line that {mutant} leaves out was come to {times} times");
+        aside(&format!("the line that {mutant} leaves out was come to {times} times"));
     }
 }
 
@@ -217,9 +232,9 @@ pub(super) fn fuzz(args: &FuzzArgs, global: &Global) -> Outcome {
     if args.n.is_some_and(|n| !(2..=64).contains(&n)) {
         return Err(usage("a random world has 2 to 64 processes".into()));
     }
-    let begun = Instant::now();
-    let done = all_worlds(args, subject, &Progress::new(global), begun).map_err(usage)?;
-    let took = begun.elapsed();
+    let (begun, interrupt) = (Instant::now(), Interrupt::listen());
+    let done = all_worlds(args, subject, &Progress::new(global), begun, &interrupt).map_err(usage)?;
+    let (took, signal) = (begun.elapsed(), interrupt.signal());
     let failure = done.failure.as_ref();
     if global.json {
         output::json(&json!({
@@ -234,15 +249,19 @@ pub(super) fn fuzz(args: &FuzzArgs, global: &Global) -> Outcome {
         if let Some(failed) = failure {
             output::line(&failed.scenario)?;
         }
-        let verdict = failure.map_or(format!("holds: {}", subject.claim), said);
-        eprintln!("{}", paint(tone(failure.is_none()), &format!("{}: {verdict}", subject.name)));
+        let holds = match signal {
+            None => format!("holds: {}", subject.claim),
+            Some(_) => "not finished: nothing has failed so far".into(),
+        };
+        aside(&format!("{}: {}", subject.name, failure.map_or(holds, said)));
         let pace = rate(done.worlds, took, "worlds");
-        eprintln!("{} random worlds, {} steps, {took:.1?}, {pace}", done.worlds, done.steps);
+        aside(&format!("{} random worlds, {} steps, {took:.1?}, {pace}", done.worlds, done.steps));
         reached(done.reached, args.mutant.as_deref());
     }
-    match failure {
-        None => Ok(ExitCode::SUCCESS),
-        Some(failed) => Err(Failure::new(Code::Failed, format!("{}: {}", subject.name, said(failed)))),
+    match (failure, signal) {
+        (Some(failed), _) => Err(Failure::failed(format!("{}: {}", subject.name, said(failed)))),
+        (None, Some(signal)) => Err(ended(signal, &format!("{} worlds hold", done.worlds))),
+        (None, None) => Ok(ExitCode::SUCCESS),
     }
 }
 
@@ -258,17 +277,20 @@ fn all_worlds(
     subject: &Subject,
     progress: &Progress,
     begun: Instant,
+    interrupt: &Interrupt,
 ) -> Result<Fuzzed, String> {
-    let end = args.first.checked_add(args.seeds).ok_or("there are no such seeds")?;
-    let (next, stop) = (AtomicU64::new(args.first), AtomicBool::new(false));
+    let end = args.first.checked_add(args.seeds).ok_or("there are no such seeds: they end at 2^64")?;
+    // From 0 on: the last chunk may begin beyond the last seed, where the number of a seed would wrap.
+    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let sum: Mutex<Result<Fuzzed, String>> = Mutex::new(Ok(Fuzzed::default()));
     let work = || {
-        while !stop.load(Ordering::Relaxed) {
-            let from = next.fetch_add(CHUNK, Ordering::Relaxed);
-            if from >= end {
+        while !stop.load(Ordering::Relaxed) && interrupt.signal().is_none() {
+            let done = next.fetch_add(CHUNK, Ordering::Relaxed);
+            if done >= args.seeds {
                 return;
             }
-            let seeds = from..end.min(from + CHUNK);
+            let from = args.first + done;
+            let seeds = from..from.saturating_add(CHUNK).min(end);
             let one = subject.fuzz(&Worlds { n: args.n, seeds, flaw: args.mutant.clone() });
             let mut sum = sum.lock().expect("no thread panics while it adds");
             if one.as_ref().map_or(true, |one| one.failure.is_some()) {
@@ -286,7 +308,7 @@ fn all_worlds(
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        for _ in 0..args.threads.unwrap_or(cpus).clamp(1, 64) {
+        for _ in 0..args.threads.map_or(cpus.min(64), usize::from) {
             scope.spawn(work);
         }
     });
