@@ -212,6 +212,21 @@ fn term(me: ProcessId, members: Members, settings: &Settings) -> TermElection {
     TermElection::new(me, members, options, LogPosition::default())
 }
 
+/// The settings that a protocol of this name understands; none if it is not known.
+pub fn settings_of(name: &str) -> &'static [&'static str] {
+    match name {
+        "central" => &["lease_ms", "durable"],
+        "ricart-agrawala" => &["retry_ms"],
+        "maekawa" => &["retry_ms", "durable"],
+        "token-ring" => &["silence_ms", "retry_ms"],
+        "bully" => &["answer_ms", "coordinator_ms", "again_ms", "quorum", "elect_at_start"],
+        "ring" => &["retry_ms", "quorum", "elect_at_start"],
+        "chang-roberts" => &["retry_ms", "elect_at_start"],
+        "term" => &["election_ms", "heartbeat_ms"],
+        _ => &[],
+    }
+}
+
 /// Whether a protocol of this name is known.
 ///
 /// # Errors

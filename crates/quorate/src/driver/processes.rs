@@ -51,7 +51,7 @@ pub struct Options {
     pub n: usize,
     /// Who crashes before the work begins.
     pub crash: Vec<ProcessId>,
-    /// Who holds an election, or enters; all that run if it is empty.
+    /// Who holds an election, or enters; if it is empty, the first that runs, or all that run.
     pub start: Vec<ProcessId>,
     /// How often each of these enters.
     pub entries: u32,
@@ -72,7 +72,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A calm run: everybody enters once, or n1 holds an election.
+    /// A calm run: everybody enters once, or the first that runs holds an election.
     pub fn new(protocol: impl Into<String>, n: usize) -> Self {
         let seed = rand::random();
         let directory = std::env::temp_dir().join(format!("quorate-lab-{}-{seed:016x}", std::process::id()));
@@ -203,6 +203,9 @@ fn check(options: &Options) -> Result<(), RunError> {
     }
     if let Some(other) = options.crash.iter().chain(&options.start).find(|process| !known(process)) {
         return Err(RunError::Options(format!("there is no {other}")));
+    }
+    if (0..options.n).map(ProcessId::at).all(|process| options.crash.contains(&process)) {
+        return Err(RunError::Options("all crash before the work begins, and nobody is left for it".into()));
     }
     if let Some(both) = options.start.iter().find(|process| options.crash.contains(process)) {
         return Err(RunError::Options(format!("{both} cannot crash before the start and start")));

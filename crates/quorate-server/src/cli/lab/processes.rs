@@ -6,11 +6,13 @@
 use super::super::Global;
 use super::super::block_on;
 use super::super::exit::{Failure, Outcome};
+use super::super::lock::signals::Asked;
 use super::super::output::{self, Rows, Tone, paint};
+use super::interrupt::{ENDING, ended};
 use super::usage;
 use clap::Args;
 use quorate::driver::judge::Merged;
-use quorate::driver::named::Settings;
+use quorate::driver::named::{self, Settings};
 use quorate::driver::processes::{self, Fault, Options, Report, RunError, plan};
 use quorate_core::protocol::ProcessId;
 use quorate_core::time::Mono;
@@ -18,8 +20,8 @@ use quorate_core::trace::Step;
 use quorate_lab::export::ndjson;
 use quorate_lab::story::{Names, Origin, Story};
 use quorate_lab::trace::Trace;
-use serde_json::json;
-use std::path::PathBuf;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -39,15 +41,15 @@ pub struct ProcessesArgs {
     n: u32,
     /// These crash before the work begins, such as 6
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    crash: Vec<u32>,
-    /// These hold an election, or enter; else 1 holds one, or all enter
+    crash: Vec<ProcessId>,
+    /// These hold an election, or enter; else the first that runs holds one, or all enter
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    start: Vec<u32>,
+    start: Vec<ProcessId>,
     /// How often each of them enters
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     entries: u32,
     /// How long each stays inside, at most, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 3)]
+    #[arg(long, value_name = "MS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(..=DAY_S * 1_000))]
     hold_ms: u64,
     /// So many random faults meanwhile: kills, pauses, cuts, delays, lost connections
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
@@ -69,9 +71,12 @@ pub struct ProcessesArgs {
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Give up after so many seconds
-    #[arg(long, value_name = "S", default_value_t = 60)]
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=DAY_S))]
     patience_s: u64,
 }
+
+/// The seconds of a day, the longest that anything here takes.
+const DAY_S: u64 = 86_400;
 
 /// Runs it, and shows what was sent and what holds.
 pub(super) fn run(args: &ProcessesArgs, global: &Global) -> Outcome {
@@ -83,22 +88,28 @@ pub(super) fn run(args: &ProcessesArgs, global: &Global) -> Outcome {
         command.args(["lab-process", job]);
         command
     };
-    let ran = block_on(async { Ok(processes::run(options.clone(), command).await) })?;
+    let ran = block_on(async {
+        let mut asked = Asked::listen(&ENDING)?;
+        tokio::select! {
+            ran = processes::run(options.clone(), command) => Ok(ran),
+            // The run is dropped, and with it its processes are killed and waited for.
+            signal = asked.next() => Err(ended(signal, "all processes that it had started have ended")),
+        }
+    });
     if args.keep.is_none() {
         // It lies among the temporary files of this machine: if it cannot be removed, it is only in the way.
         let _ = std::fs::remove_dir_all(&options.directory);
     }
-    let report = ran.map_err(|error| match error {
+    let report = ran?.map_err(|error| match error {
         RunError::Options(why) => usage(why),
         other => Failure::failed(format!("{other} (seed {})", options.seed)),
     })?;
-    if let Some(path) = &args.ndjson {
-        let written = std::fs::write(path, ndjson::write(&story(&options, &report.merged)));
-        written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))?;
-    }
     match global.json {
         true => show_json(&options, &report)?,
         false => show(&options, &report)?,
+    }
+    if let Some(path) = &args.ndjson {
+        super::scenario::write(path, &ndjson::write(&story(&options, &report.merged)), global)?;
     }
     match report.verdict() {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -108,9 +119,8 @@ pub(super) fn run(args: &ProcessesArgs, global: &Global) -> Outcome {
 
 fn options(args: &ProcessesArgs) -> Result<Options, Failure> {
     let mut options = Options::new(&args.protocol, args.n as usize);
-    let processes = |list: &[u32]| list.iter().copied().map(ProcessId).collect();
-    options.settings = settings(&args.set)?;
-    (options.crash, options.start) = (processes(&args.crash), processes(&args.start));
+    options.settings = settings(&args.protocol, &args.set)?;
+    (options.crash, options.start) = (args.crash.clone(), args.start.clone());
     (options.entries, options.hold_ms) = (args.entries, (args.hold_ms.min(1), args.hold_ms));
     options.seed = args.seed.unwrap_or(options.seed);
     options.faults = match args.faults {
@@ -122,23 +132,57 @@ fn options(args: &ProcessesArgs) -> Result<Options, Failure> {
     }
     options.patience = Duration::from_secs(args.patience_s);
     if let Some(keep) = &args.keep {
+        is_empty(keep)?;
         options.directory.clone_from(keep);
     }
     Ok(options)
 }
 
-/// The settings, as the JSON object that they are.
-fn settings(set: &[String]) -> Result<Settings, Failure> {
+/// A directory in which another run has left its lives would have them counted as lives of this one.
+fn is_empty(keep: &Path) -> Result<(), Failure> {
+    let show = keep.display();
+    let entries = std::fs::create_dir_all(keep).and_then(|()| std::fs::read_dir(keep));
+    let mut entries = entries.map_err(|error| Failure::failed(format!("cannot use {show}: {error}")))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(usage(format!("{show} is not empty: --keep takes a new or an empty directory"))),
+    }
+}
+
+/// The settings, as the JSON object that they are. One that the protocol does not know is an error.
+fn settings(protocol: &str, set: &[String]) -> Result<Settings, Failure> {
+    named::check(protocol).map_err(usage)?;
+    let known = named::settings_of(protocol);
     let mut object = serde_json::Map::new();
     for one in set {
         let (name, value) = one
             .split_once('=')
-            .ok_or_else(|| usage(format!("{one} is not NAME=VALUE, such as retry_ms=100")))?;
-        let value =
-            serde_json::from_str(value).map_err(|_| usage(format!("{value} is no number, true or false")))?;
-        object.insert(name.to_string(), value);
+            .ok_or_else(|| usage(format!("{one} is not NAME=VALUE, such as {}=VALUE", known[0])))?;
+        if !known.contains(&name) {
+            return Err(usage(format!("{protocol} has no setting {name}; it has {}", known.join(", "))));
+        }
+        if object.insert(name.to_string(), setting(name, value)?).is_some() {
+            return Err(usage(format!("{name} is set twice")));
+        }
     }
     serde_json::from_value(object.into()).map_err(|error| usage(error.to_string()))
+}
+
+/// A time is at least a millisecond, or what comes again after so long would come without end.
+fn setting(name: &str, value: &str) -> Result<Value, Failure> {
+    if name.ends_with("_ms") {
+        let ms = value.parse::<u64>().ok().filter(|ms| (1..=DAY_S * 1_000).contains(ms));
+        return ms.map(Value::from).ok_or_else(|| {
+            usage(format!("{name} is a number of milliseconds, at least 1 and at most a day, not {value}"))
+        });
+    }
+    let is_set = value.parse::<bool>().map(Value::from);
+    is_set.map_err(|_| usage(format!("{name} is true or false, not {value}")))
+}
+
+/// A number of things, of which one has another name.
+fn count(number: u64, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
 }
 
 /// The formula of the literature that belongs to a protocol.
@@ -205,7 +249,7 @@ fn show(options: &Options, report: &Report) -> Result<(), Failure> {
             0 => "never two inside".to_string(),
             count => format!("{count} times another was, that had slept: its token is older"),
         };
-        output::line(format!("{} entries, and {overlaps}", seen.entries))?;
+        output::line(format!("{}, and {overlaps}", count(seen.entries, "entry", "entries")))?;
     }
     if let Some(leader) = report.leader {
         output::line(format!("all that run name {leader}"))?;
@@ -213,9 +257,7 @@ fn show(options: &Options, report: &Report) -> Result<(), Failure> {
     for fault in &options.faults {
         output::line(paint(Tone::Faint, &format!("  {fault}")))?;
     }
-    let (lives, inputs) = (report.recordings.len(), report.replayed);
-    output::line(format!(
-        "{lives} lives with {inputs} inputs run again to the same digests, seed {}",
-        options.seed
-    ))
+    let lives = count(report.recordings.len() as u64, "life", "lives");
+    let (inputs, seed) = (count(report.replayed, "input", "inputs"), options.seed);
+    output::line(format!("{lives} with {inputs} run again to the same digests, seed {seed}"))
 }

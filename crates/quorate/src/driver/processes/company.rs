@@ -85,8 +85,9 @@ impl<'a> Company<'a> {
     ) -> Result<Self, RunError> {
         let control = TcpListener::bind("127.0.0.1:0").await?;
         let all = || (0..options.n).map(ProcessId::at);
+        let first = all().find(|process| !options.crash.contains(process));
         let starts = |process: &ProcessId| match options.start.is_empty() {
-            true if options.elects() => *process == ProcessId(1),
+            true if options.elects() => Some(*process) == first,
             true => !options.crash.contains(process),
             false => options.start.contains(process),
         };
@@ -262,9 +263,18 @@ impl<'a> Company<'a> {
 
     fn late(&self, what: &str) -> RunError {
         let stands = self.lives.iter().map(|(process, life)| {
-            let stand = life.stand.as_ref().map_or("not asked yet", |(_, stand)| stand.standing.as_str());
-            let done = self.work.get(process).map_or(0, |work| work.done);
-            format!("{process} was {stand}, has done {done}, and {:?}", life.progress)
+            let Progress { sent, received, .. } = life.progress;
+            let done = match self.work.get(process).filter(|work| work.starts && !self.options.elects()) {
+                Some(work) => {
+                    format!(" has entered and left {} of {} times,", work.done, self.options.entries)
+                }
+                None => String::new(),
+            };
+            let stand = life.stand.as_ref();
+            let stand = stand
+                .map_or(String::new(), |(_, stand)| format!(" was {} when it was asked,", stand.standing));
+            let paused = if life.paused { " is paused," } else { "" };
+            format!("{process}{paused}{stand}{done} has sent {sent} messages and received {received}")
         });
         let stands = stands.collect::<Vec<_>>().join("; ");
         RunError::Late { what: what.to_string(), patience: self.options.patience, stands }

@@ -75,7 +75,7 @@ impl FromStr for Fault {
             let (from, to) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
             if from == to { Err(wrong()) } else { Ok::<(ProcessId, ProcessId), String>((from, to)) }
         };
-        Ok(match verb {
+        let fault = match verb {
             "kill" => Self::Kill(one()?),
             "restart" => Self::Restart(one()?),
             "pause" => Self::Pause(one()?),
@@ -89,7 +89,8 @@ impl FromStr for Fault {
             }
             "pass" => Self::Pass(what.parse().map_err(|_| wrong())?),
             _ => return Err(wrong()),
-        })
+        };
+        if words.next().is_some() { Err(wrong()) } else { Ok(fault) }
     }
 }
 
@@ -145,6 +146,7 @@ mod tests {
             assert_eq!(fault.to_string().parse(), Ok(*fault));
         }
         assert!("cut n1->n1".parse::<Fault>().is_err() && "hit n1".parse::<Fault>().is_err());
+        assert!("kill n1 n2".parse::<Fault>().is_err() && "delay n1->n2 5 6".parse::<Fault>().is_err());
         assert!(
             plan(7, 1, 40).iter().all(|fault| matches!(fault, Fault::Pass(_))),
             "one alone is left alone"
