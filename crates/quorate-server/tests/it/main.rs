@@ -14,6 +14,7 @@ mod harness;
 mod http;
 mod incidents;
 mod join;
+mod lab;
 mod level;
 mod lock;
 mod log;

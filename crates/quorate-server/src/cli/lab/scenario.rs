@@ -5,6 +5,7 @@ use super::super::exit::{Failure, Outcome};
 use super::super::output::{self, Tone, paint};
 use super::usage;
 use clap::Args;
+use quorate_core::protocol::ProcessId;
 use quorate_lab::diagram::{TextOptions, space_time, text, wait_for_graph};
 use quorate_lab::export::{chrome, mermaid, ndjson, shiviz};
 use quorate_lab::scenarios::{self, sentence};
@@ -77,26 +78,32 @@ struct Forms {
     /// Only until this millisecond
     #[arg(long, value_name = "MS")]
     until_ms: Option<u64>,
-    /// Only these processes, such as 1,2
+    /// Only these processes, such as n1,n2
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    only: Option<Vec<u32>>,
+    only: Option<Vec<ProcessId>>,
 }
 
 impl Forms {
+    /// Whether anything is to be made.
+    fn any(&self) -> bool {
+        let files = [&self.svg, &self.ndjson, &self.shiviz, &self.chrome, &self.mermaid];
+        self.text || files.iter().any(|file| file.is_some())
+    }
+
     fn slice(&self) -> Slice {
         Slice {
-            from_us: self.from_ms.map(|ms| ms * 1_000),
-            until_us: self.until_ms.map(|ms| ms * 1_000),
-            processes: self
-                .only
-                .as_ref()
-                .map(|only| only.iter().copied().map(quorate_core::protocol::ProcessId).collect()),
+            from_us: self.from_ms.map(|ms| ms.saturating_mul(1_000)),
+            until_us: self.until_ms.map(|ms| ms.saturating_mul(1_000)),
+            processes: self.only.clone(),
             request: None,
         }
     }
 
     /// Makes everything that was asked for, and says which files there are now.
     fn make(&self, story: &Story, global: &Global) -> Result<(), Failure> {
+        if self.text && global.json {
+            return Err(usage("--text draws for people, and --json is for programs: one of both".into()));
+        }
         let story = story.slice(&self.slice()).map_err(|error| usage(error.to_string()))?;
         if self.text {
             let options =
@@ -125,7 +132,7 @@ impl Forms {
     }
 }
 
-fn write(path: &Path, content: &str, global: &Global) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, content: &str, global: &Global) -> Result<(), Failure> {
     std::fs::write(path, content)
         .map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))?;
     match global.json {
@@ -210,12 +217,19 @@ fn differs(says: &str, happened: &str) -> String {
         match (says.next(), happened.next()) {
             (None, None) => return "its history differs in blanks only; --update writes it anew".into(),
             (one, other) if one == other => {}
-            (one, other) => {
-                let show = |line: Option<&str>| line.map_or("nothing".into(), |line| format!("`{line}`"));
+            (says, happened) => {
+                if happened == Some("---") {
+                    return format!("there is no history yet at line {number}; --update writes it");
+                }
+                let show = |line: Option<&str>| match line {
+                    None => "nothing".to_string(),
+                    Some("") => "nothing more".to_string(),
+                    Some(line) => format!("`{line}`"),
+                };
                 return format!(
                     "line {number} says {}, and what happened is {}; --update writes it anew",
-                    show(one),
-                    show(other)
+                    show(says),
+                    show(happened)
                 );
             }
         }
@@ -227,7 +241,15 @@ pub(super) fn draw(args: &DrawArgs, global: &Global) -> Outcome {
     let show = args.trace.display();
     let file = std::fs::read_to_string(&args.trace)
         .map_err(|error| Failure::usage(format!("cannot read {show}: {error}")))?;
-    let story = ndjson::read(&file).map_err(|error| usage(format!("{show}: {error}")))?;
+    let story = ndjson::read(&file).map_err(|error| {
+        // What `lab processes --keep` leaves for each life is another thing.
+        let life = file.starts_with("{\"quorate_trace\"");
+        let hint = "; it is one life of `lab processes`, which writes the whole run with --ndjson";
+        usage(format!("{show}: {error}{}", if life { hint } else { "" }))
+    })?;
+    if !args.forms.any() {
+        return Err(usage("say what to make of it: --text, --svg FILE, --mermaid FILE and others".into()));
+    }
     args.forms.make(&story, global)?;
     Ok(ExitCode::SUCCESS)
 }
