@@ -14,6 +14,8 @@ const ROW: f64 = 18.0;
 const GAP: [f64; 3] = [16.0, 30.0, 84.0];
 /// Pixels that each message sent at an instant adds below it, so that arrows which leave together come apart.
 const FAN: f64 = 7.0;
+/// Rows of a violation: its line, and below that its words.
+const VIOLATION_ROWS: u32 = 2;
 /// Pixels below the last step: room for messages that are still under way.
 const UNDER_WAY: f64 = 56.0;
 
@@ -48,8 +50,8 @@ impl Heights {
                 }
                 None => heights.instants.push((time, top)),
             }
-            // Below a violation are its words.
-            lowest = lowest.max(rows[at] + 2 * u32::from(step.what == What::Violated));
+            let words = if step.what == What::Violated { VIOLATION_ROWS } else { 0 };
+            lowest = lowest.max(rows[at] + words);
             sent += u32::from(matches!(step.what, What::Sent { .. }));
             heights.of.push(top + f64::from(rows[at]) * ROW);
         }
@@ -67,9 +69,13 @@ fn rows(scene: &Scene<'_>) -> Vec<u32> {
         scene.messages.iter().filter_map(|mail| Some((mail.no, mail.sent?))).collect();
     let mut rows = Vec::with_capacity(scene.steps.len());
     let mut last: BTreeMap<ProcessId, u32> = BTreeMap::new();
+    // Of this instant: the rows of starts and crashes, and the first row below the words of a violation.
+    let (mut lives, mut below): (BTreeMap<ProcessId, u32>, u32) = (BTreeMap::new(), 0);
     for (at, step) in scene.steps.iter().enumerate() {
         if at > 0 && scene.steps[at - 1].at != step.at {
             last.clear();
+            lives.clear();
+            below = 0;
         }
         let me = step.at_peer.process;
         let mut row = match last.get(&me) {
@@ -77,15 +83,24 @@ fn rows(scene: &Scene<'_>) -> Vec<u32> {
             Some(row) => *row,
             None => 0,
         };
-        if step.what == What::Violated {
-            row = last.values().max().map_or(0, |lowest| lowest + 1);
-        }
-        if let What::Received { message, .. } = step.what
-            && let Some(sent) = sent.get(&message)
-            && *sent < at
-            && scene.steps[*sent].at == step.at
-        {
-            row = row.max(rows[*sent] + 1);
+        row = row.max(below);
+        match step.what {
+            What::Violated => {
+                row = last.values().max().map_or(0, |lowest| lowest + 1);
+                below = row + VIOLATION_ROWS;
+            }
+            What::Received { message, .. } => {
+                let sent = sent.get(&message).filter(|sent| **sent < at && scene.steps[**sent].at == step.at);
+                row = row.max(sent.map_or(0, |sent| rows[*sent] + 1));
+            }
+            // Whoever is told of a start or a stop is told after it.
+            What::Suspected(of) | What::Trusted(of, _) => {
+                row = row.max(lives.get(&of).map_or(0, |theirs| theirs + 1));
+            }
+            What::Started { .. } | What::Crashed => {
+                lives.insert(me, row);
+            }
+            _ => {}
         }
         last.insert(me, row);
         rows.push(row);
