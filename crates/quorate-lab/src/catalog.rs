@@ -16,12 +16,12 @@
 //! thousand), `disk=0ms`, `detector=50ms` (everybody is told of crashes and starts that long after) and,
 //! for mutual exclusion, `hold=5ms` (who enters leaves by itself after so long, or a range).
 
-use crate::check::one_inside_of;
+use crate::check::{one_inside_of, tokens};
 use crate::count;
 use crate::election::open as election;
 use crate::fuzz::leave;
 use crate::network::Network;
-use crate::play::{Count, Play, Stage, delay, micros, network};
+use crate::play::{Check, Count, Play, Stage, delay, ends, micros, network};
 use crate::script::Command;
 use crate::trace::Trace;
 use crate::world::{Maker, World};
@@ -64,23 +64,24 @@ fn count_of(nodes: &Command) -> Result<usize, String> {
 /// Says which option is wrong.
 pub fn open(command: &Command) -> Result<Box<dyn Stage>, String> {
     let n = count_of(command)?;
-    match command.option("protocol").ok_or("nodes needs protocol=")? {
-        "central" => mutex::<Central>(command, n, count::central),
-        "ricart-agrawala" => mutex::<RicartAgrawala>(command, n, count::ricart_agrawala),
-        "maekawa" => mutex::<Maekawa>(command, n, count::maekawa),
-        "token-ring" => mutex::<TokenRing>(command, n, count::token_ring),
+    let known = || [PROTOCOLS, election::PROTOCOLS].concat().join(", ");
+    match command
+        .option("protocol")
+        .ok_or_else(|| format!("it needs protocol=, which is one of {}", known()))?
+    {
+        "central" => mutex::<Central>(command, n, one_is_inside, count::central),
+        "ricart-agrawala" => mutex::<RicartAgrawala>(command, n, one_is_inside, count::ricart_agrawala),
+        "maekawa" => mutex::<Maekawa>(command, n, one_is_inside, count::maekawa),
+        "token-ring" => mutex::<TokenRing>(command, n, one_has_the_token, count::token_ring),
         other if election::PROTOCOLS.contains(&other) => election::open(other, command, n),
-        other => {
-            let known = [PROTOCOLS, election::PROTOCOLS].concat().join(", ");
-            Err(format!("there is no protocol {other}; there are {known}"))
-        }
+        other => Err(format!("there is no protocol {other}; there are {}", known())),
     }
 }
 
 impl Named for Central {
     fn maker(nodes: &Command, _n: usize) -> Result<Maker<Self>, String> {
         let lease = span(nodes, "lease")?;
-        let durable = nodes.option("durable") == Some("yes");
+        let durable = nodes.is_yes("durable")?;
         let flaw = flaw(nodes)?;
         Ok(Arc::new(move |me| Central::new(me, ProcessId(1), lease, durable).with_flaw(flaw)))
     }
@@ -88,15 +89,12 @@ impl Named for Central {
 
 impl Named for Maekawa {
     fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
-        let form = match nodes.option("form") {
-            None | Some("deadlock-free") => MaekawaForm::DeadlockFree,
-            Some("basic") => MaekawaForm::Basic,
-            Some(other) => {
-                return Err(format!("there is no form {other}; there are basic and deadlock-free"));
-            }
+        let form = match nodes.choice("form", &["deadlock-free", "basic"])? {
+            "basic" => MaekawaForm::Basic,
+            _ => MaekawaForm::DeadlockFree,
         };
         let sets = nodes.option("voters").map(|list| voters(list, n)).transpose()?;
-        let durable = nodes.option("durable") == Some("yes");
+        let durable = nodes.is_yes("durable")?;
         let (retry, flaw) = (within(nodes, "retry")?, flaw(nodes)?);
         let members = Members::first(n);
         Ok(Arc::new(move |me| {
@@ -129,17 +127,17 @@ fn voters(list: &str, n: usize) -> Result<Vec<Members>, String> {
 
 impl Named for TokenRing {
     fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
-        let idle = match nodes.option("idle") {
-            Some("park") => IdleToken::Park,
-            None | Some("circulate") => {
+        let idle = match nodes.choice("idle", &["circulate", "park"])? {
+            "park" => IdleToken::Park,
+            _ => {
                 let rest = within(nodes, "rest")?.unwrap_or(Within::exactly(Span::ZERO));
                 IdleToken::Circulate { rest }
             }
-            Some(other) => return Err(format!("a token does not {other}; it can park and circulate")),
         };
-        let retry = within(nodes, "retry")?;
-        let silence = within(nodes, "silence")?;
-        let repair = silence.map(|silence| Repair { silence, retry });
+        let repair = match within(nodes, "silence")? {
+            Some(silence) => Some(Repair { silence, retry: within(nodes, "retry")? }),
+            None => None,
+        };
         let flaw = flaw(nodes)?;
         let members = Members::first(n);
         Ok(Arc::new(move |me| TokenRing::new(me, members.clone(), idle, repair).with_flaw(flaw)))
@@ -167,7 +165,7 @@ impl Named for RicartAgrawala {
             return Err(format!("clock= needs {n} numbers"));
         }
         let (members, flaw) = (Members::first(n), flaw(nodes)?);
-        let keeps = nodes.option("permissions") == Some("kept");
+        let keeps = nodes.choice("permissions", &["returned", "kept"])? == "kept";
         let maker = move |me: ProcessId| {
             let one = RicartAgrawala::new(me, members.clone(), retry).with_clock(clocks[me.index()]);
             let one = if keeps { one.with_kept_permissions() } else { one };
@@ -180,35 +178,52 @@ impl Named for RicartAgrawala {
 /// A time option in whole milliseconds.
 ///
 /// # Errors
-/// It is not a time.
+/// It is not such a time.
 pub fn span(command: &Command, name: &str) -> Result<Option<Span>, String> {
-    let text = command.option(name);
-    text.map(|text| Ok(Span::from_millis(micros(text)? / 1_000))).transpose()
+    command.option(name).map(|text| millis(text).map(Span::from_millis)).transpose()
 }
 
-/// A time, or a range of times such as `150ms..300ms`.
+/// A time, or a range of times such as `150ms..300ms`, in whole milliseconds.
 ///
 /// # Errors
 /// It is neither.
 pub fn within(command: &Command, name: &str) -> Result<Option<Within>, String> {
-    let one = |text: &str| Ok::<_, String>(Span::from_millis(micros(text)? / 1_000));
     let read = |text: &str| match text.split_once("..") {
-        Some((least, most)) => Ok(Within { least: one(least)?, most: one(most)? }),
-        None => Ok(Within::exactly(one(text)?)),
+        Some((least, most)) => {
+            let (least, most) = ends(millis(least)?, millis(most)?, text)?;
+            Ok(Within::millis(least, most))
+        }
+        None => Ok(Within::exactly(Span::from_millis(millis(text)?))),
     };
     command.option(name).map(read).transpose()
+}
+
+/// What a protocol knows of time are milliseconds.
+fn millis(text: &str) -> Result<u64, String> {
+    let us = micros(text)?;
+    if us.is_multiple_of(1_000) { Ok(us / 1_000) } else { Err(format!("{text} is no whole number of ms")) }
+}
+
+fn one_is_inside<P: Mutex>(world: &World<P>) -> Result<(), String> {
+    one_inside_of(world.nodes().iter())
+}
+
+/// One is inside, and one has the token of a generation.
+pub(crate) fn one_has_the_token(world: &World<TokenRing>) -> Result<(), String> {
+    one_is_inside(world).and_then(|()| tokens(world.nodes().iter()))
 }
 
 fn mutex<P: Mutex + Named + 'static>(
     command: &Command,
     n: usize,
+    check: Check<P>,
     count: Count,
 ) -> Result<Box<dyn Stage>, String> {
     let mut world: World<P> = world(command, n)?;
     if let Some(hold) = command.option("hold") {
         world.react(leave, delay(hold)?);
     }
-    Ok(Box::new(Play::new(world, |world| one_inside_of(world.nodes().iter()), count)))
+    Ok(Box::new(Play::new(world, check, count)))
 }
 
 /// A world with the options that all protocols understand, recorded from its start.

@@ -11,6 +11,7 @@ use quorate_core::id::ViewId;
 use quorate_core::protocol::{Kind, Members, Peer, ProcessId, Protocol};
 use quorate_core::trace::{Loss, MessageNo, Step, What};
 use quorate_core::wait::Wait;
+use std::ops::RangeInclusive;
 
 /// At most so many things happen in one `run`, so that a scenario ends.
 const STEPS_MAX: u64 = 100_000;
@@ -86,8 +87,8 @@ impl<P: Protocol> Play<P> {
     fn links(&self, text: &str) -> Result<Vec<(ProcessId, ProcessId)>, String> {
         let (from, to) =
             text.split_once("->").ok_or_else(|| format!("{text} is not a link such as n1->n2"))?;
-        let (from, to) = (self.processes(from)?, self.processes(to)?);
-        Ok(pairs(&from, &to))
+        let links = pairs(&self.processes(from)?, &self.processes(to)?);
+        if links.is_empty() { Err(format!("{text} is no link: nobody sends to itself")) } else { Ok(links) }
     }
 
     /// The message that `n1->n2 KIND request #2` names: the second oldest of that kind on that link.
@@ -95,11 +96,18 @@ impl<P: Protocol> Play<P> {
         let links = self.links(command.word(0)?)?;
         let mut nth = 1;
         let (mut kind, mut about) = (None, None);
-        for word in &command.words[1..] {
+        for word in command.words_from(1) {
             match word.strip_prefix('#') {
-                Some(number) => nth = number.parse().map_err(|_| format!("{word} is not a number"))?,
+                Some(number) => {
+                    let counted = number.parse().ok().filter(|number| *number > 0);
+                    nth = counted.ok_or_else(|| format!("{word} is no place: the oldest is #1"))?;
+                }
                 None if P::Message::KINDS.contains(&word.as_str()) => kind = Some(word),
-                None => about = Some(word),
+                None if word.contains('.') => about = Some(word),
+                None => {
+                    let known = P::Message::KINDS.join(", ");
+                    return Err(format!("{word} is no sort of message; there are {known}"));
+                }
             }
         }
         let fits = |message: &P::Message| {
@@ -114,13 +122,18 @@ impl<P: Protocol> Play<P> {
     }
 
     fn timer(&self, process: ProcessId, name: &str) -> Result<P::Timer, String> {
-        let running = self.world.node(process).timers.iter().find(|running| running.timer.name() == name);
-        running.map(|running| running.timer).ok_or_else(|| format!("{process} has no timer {name} running"))
+        let running = &self.world.node(process).timers;
+        let found = running.iter().find(|running| running.timer.name() == name);
+        found.map(|running| running.timer).ok_or_else(|| {
+            let known: Vec<_> = running.iter().map(|running| running.timer.name()).collect();
+            let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+            format!("{process} has no timer {name} running; of its timers {known} runs")
+        })
     }
 
     fn crash(&mut self, command: &Command) -> Result<(), String> {
         let process = self.process(command.word(0)?)?;
-        match command.words.get(1).map(String::as_str) {
+        match command.word_if(1) {
             None => self.world.crash(process),
             Some("after") => match command.word(2)? {
                 "persist" => self.world.crash_within(process, Cut::Persist),
@@ -135,10 +148,17 @@ impl<P: Protocol> Play<P> {
     }
 
     fn partition(&mut self, command: &Command) -> Result<(), String> {
-        let sides: Vec<_> = command.words.split(|word| word == "|").collect();
-        let mut groups = Vec::new();
-        for side in sides {
-            groups.push(side.iter().map(|word| self.process(word)).collect::<Result<Vec<_>, _>>()?);
+        let mut groups: Vec<Vec<ProcessId>> = Vec::new();
+        for side in command.words_from(0).split(|word| word == "|") {
+            groups.push(side.iter().map(|word| self.process(word)).collect::<Result<_, _>>()?);
+        }
+        if groups.len() < 2 || groups.iter().any(Vec::is_empty) {
+            return Err("a partition has sides, such as n1 | n2 n3".into());
+        }
+        let mut all = groups.concat();
+        all.sort_unstable();
+        if let Some(pair) = all.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("{} cannot be on both sides", pair[0]));
         }
         for (at, side) in groups.iter().enumerate() {
             for other in groups.iter().enumerate().filter(|(index, _)| *index != at).flat_map(|(_, o)| o) {
@@ -150,13 +170,17 @@ impl<P: Protocol> Play<P> {
 
     fn clock(&mut self, command: &Command) -> Result<(), String> {
         let process = self.process(command.word(0)?)?;
-        if let Some(jump) = command.option("jump") {
+        let (jump, rate) = (command.option("jump"), command.option("rate"));
+        if jump.is_none() && rate.is_none() {
+            return Err("a clock takes jump=10s, rate=200ppm, or both".into());
+        }
+        if let Some(jump) = jump {
             self.world.clock_jump(process, micros(jump)?);
         }
-        if let Some(rate) = command.option("rate") {
-            let number = rate.trim_end_matches("ppm").parse();
-            self.world
-                .clock_rate(process, number.map_err(|_| format!("{rate} is not a rate such as 200ppm"))?);
+        if let Some(text) = rate {
+            let ppm = text.strip_suffix("ppm").unwrap_or(text).parse().ok();
+            let ppm = ppm.filter(|ppm| PPM.contains(ppm));
+            self.world.clock_rate(process, ppm.ok_or_else(|| not_a_rate(text))?);
         }
         Ok(())
     }
@@ -168,7 +192,7 @@ impl<P: Protocol> Play<P> {
     }
 
     fn run(&mut self, command: &Command) -> Result<(), String> {
-        let until = match command.words.first() {
+        let until = match command.word_if(0) {
             Some(span) => Some(self.world.time_us() + micros(span)?),
             None => None,
         };
@@ -182,7 +206,14 @@ impl<P: Protocol> Play<P> {
             done += 1;
         }
         if done == STEPS_MAX {
-            return Err(format!("it still goes on after {STEPS_MAX} steps: say for how long to run"));
+            return Err(match until {
+                Some(_) => {
+                    format!("that is more than {STEPS_MAX} steps, the most of one run: let it run for less")
+                }
+                None => {
+                    format!("it still goes on after {STEPS_MAX} steps: say for how long, such as run 100ms")
+                }
+            });
         }
         Ok(())
     }
@@ -199,7 +230,7 @@ impl<P: Protocol> Play<P> {
     }
 
     fn waits(&self, command: &Command) -> Result<Vec<String>, String> {
-        let whom = match command.words.first() {
+        let whom = match command.word_if(0) {
             Some(one) => self.processes(one)?,
             None => self.processes("*")?,
         };
@@ -216,7 +247,8 @@ impl<P: Protocol> Play<P> {
         match command.name.as_str() {
             "call" => {
                 let process = self.process(command.word(0)?)?;
-                let call = command.word(1)?.parse().map_err(|_| "there is no such call".to_string())?;
+                let (word, known) = (command.word(1)?, P::Call::KINDS.join(", "));
+                let call = word.parse().map_err(|_| format!("there is no call {word}; there are {known}"))?;
                 self.world.call(process, call);
             }
             "deliver" => {
@@ -274,10 +306,11 @@ impl<P: Protocol> Play<P> {
             "restart" => World::restart,
             "pause" => World::pause,
             "resume" => World::resume,
-            other => return Err(format!("there is no command {other}")),
+            _ => return Err(command.unknown()),
         };
+        let keeps_disk = command.name != "restart" || command.choice("disk", &["yes", "no"])? == "yes";
         for process in self.processes(command.word(0)?)? {
-            if command.option("disk") == Some("no") {
+            if !keeps_disk {
                 self.world.wipe(process);
             }
             act(&mut self.world, process);
@@ -405,7 +438,28 @@ pub fn micros(text: &str) -> Result<u64, String> {
         _ => return Err(format!("{text} is not a time such as 10ms")),
     };
     let number: u64 = text[..split].parse().map_err(|_| format!("{text} is not a time such as 10ms"))?;
-    Ok(number * scale)
+    let us = number.checked_mul(scale).filter(|us| *us <= TIME_MAX_US);
+    us.ok_or_else(|| format!("{text} is longer than a day, the longest time that a world takes"))
+}
+
+/// The longest time that a script names, a day in microseconds: so small that sums of such times are times, also
+/// where a delay has a long tail ([`Delay::Tailed`] multiplies by up to a million).
+const TIME_MAX_US: u64 = 86_400_000_000;
+
+/// The rates of clocks: between a thousandth of the right one and a thousand times it.
+const PPM: RangeInclusive<i32> = -999_000..=999_000_000;
+
+fn not_a_rate(text: &str) -> String {
+    format!("{text} is not a rate such as 200ppm, of {} to {}", PPM.start(), PPM.end())
+}
+
+/// The ends of a range, the less one first.
+pub(crate) fn ends(least: u64, most: u64, text: &str) -> Result<(u64, u64), String> {
+    if least <= most {
+        Ok((least, most))
+    } else {
+        Err(format!("{text} is empty: the lesser time comes first"))
+    }
 }
 
 /// A time, or a range such as `1ms..5ms` from which times are drawn evenly; after `tailed:`, one with a long tail.
@@ -416,7 +470,10 @@ pub fn delay(text: &str) -> Result<Delay, String> {
     let (tailed, range) = text.strip_prefix("tailed:").map_or((false, text), |range| (true, range));
     match range.split_once("..") {
         Some((least, scale)) if tailed => Ok(Delay::Tailed(micros(least)?, micros(scale)?)),
-        Some((least, most)) => Ok(Delay::Even(micros(least)?, micros(most)?)),
+        Some((least, most)) => {
+            let (least, most) = ends(micros(least)?, micros(most)?, range)?;
+            Ok(Delay::Even(least, most))
+        }
         None => Ok(Delay::Fixed(micros(text)?)),
     }
 }
@@ -426,19 +483,25 @@ pub fn delay(text: &str) -> Result<Delay, String> {
 /// # Errors
 /// Says which option is wrong.
 pub fn network(command: &Command, mut network: Network) -> Result<Network, String> {
-    let number =
-        |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is not a number of a thousand"));
-    for (name, value) in &command.options {
-        match name.as_str() {
-            "order" if value == "fifo" => network.order = Order::Fifo,
-            "order" if value == "unordered" => network.order = Order::Unordered,
-            "order" => return Err(format!("the order is fifo or unordered, not {value}")),
-            "delay" => network.delay = delay(value)?,
-            "disk" => network.disk = delay(value)?,
-            "loss" => network.loss_permille = number(value)?,
-            "double" => network.double_permille = number(value)?,
-            _ => {}
+    let permille = |name: &str| match command.option(name) {
+        None => Ok(None),
+        Some(text) => {
+            let number = text.parse::<u64>().ok().filter(|number| *number <= 1_000);
+            let why = || format!("{name}= is a number of a thousand messages, not {text}");
+            number.map(Some).ok_or_else(why)
         }
+    };
+    if command.option("order").is_some() {
+        let order = command.choice("order", &["fifo", "unordered"])?;
+        network.order = if order == "fifo" { Order::Fifo } else { Order::Unordered };
     }
+    if let Some(text) = command.option("delay") {
+        network.delay = delay(text)?;
+    }
+    if let Some(text) = command.option("disk") {
+        network.disk = delay(text)?;
+    }
+    network.loss_permille = permille("loss")?.unwrap_or(network.loss_permille);
+    network.double_permille = permille("double")?.unwrap_or(network.double_permille);
     Ok(network)
 }

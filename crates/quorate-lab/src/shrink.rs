@@ -96,10 +96,11 @@ pub fn by_time<P: Protocol>(fuzzer: &Fuzzer<P>, plan: &Plan<P>, sentence: &str, 
     let Network { delay, order, loss_permille, double_permille, disk } = plan.network;
     let order = if order == Order::Fifo { "fifo" } else { "unordered" };
     let detector = fuzzer.detector.map_or(String::new(), |after| format!(" detector={after}"));
-    let mut lines = vec![format!(
-        "{nodes} seed={} order={order} delay={delay} disk={disk} loss={loss_permille} double={double_permille} hold={}{detector}",
-        plan.seed, fuzzer.reaction.1,
-    )];
+    // An application that takes no time is one that never answers: that of elections.
+    let hold = Some(fuzzer.reaction.1).filter(|hold| *hold != Delay::Fixed(0));
+    let hold = hold.map_or(String::new(), |hold| format!(" hold={hold}"));
+    let links = format!("delay={delay} disk={disk} loss={loss_permille} double={double_permille}");
+    let mut lines = vec![format!("{nodes} seed={} order={order} {links}{hold}{detector}", plan.seed)];
     let calls = plan.calls.iter().map(|(at, who, call)| (*at, 1, format!("call {who} {}", call.name())));
     let faults = plan.faults.iter().map(|(at, fault)| (*at, 0, said(*fault)));
     let mut items: Vec<_> = calls.chain(faults).collect();

@@ -57,18 +57,16 @@ fn stage<P: Elects + Named + 'static>(
     Ok(Box::new(Play::new(world(command, n)?, check, count)))
 }
 
-fn is_set(command: &Command, option: &str, value: &str) -> bool {
-    command.option(option) == Some(value)
-}
-
-fn at_start(command: &Command) -> AtStart {
-    if is_set(command, "start", "elect") { AtStart::Elect } else { AtStart::Wait }
+fn at_start(command: &Command) -> Result<AtStart, String> {
+    let elects = command.choice("start", &["wait", "elect"])? == "elect";
+    Ok(if elects { AtStart::Elect } else { AtStart::Wait })
 }
 
 fn flaw(command: &Command) -> Result<Option<Flaw>, String> {
     let Some(name) = command.option("flaw") else { return Ok(None) };
     let found = Flaw::ALL.iter().find(|flaw| flaw.name() == name);
-    found.copied().map(Some).ok_or_else(|| format!("there is no flaw {name}"))
+    let names = || Flaw::ALL.iter().map(|flaw| flaw.name()).collect::<Vec<_>>().join(", ");
+    found.copied().map(Some).ok_or_else(|| format!("there is no flaw {name}; there are {}", names()))
 }
 
 impl Named for Bully {
@@ -79,14 +77,14 @@ impl Named for Bully {
             coordinator: or(within(nodes, "coordinator")?, 60),
             again: within(nodes, "again")?,
         };
-        let (quorum, start, flaw) = (is_set(nodes, "quorum", "yes"), at_start(nodes), flaw(nodes)?);
+        let (quorum, start, flaw) = (nodes.is_yes("quorum")?, at_start(nodes)?, flaw(nodes)?);
         Ok(Arc::new(move |me| Bully::new(me, Members::first(n), timing, quorum, start).with_flaw(flaw)))
     }
 }
 
 impl Named for Ring {
     fn maker(nodes: &Command, n: usize) -> Result<Maker<Self>, String> {
-        let (quorum, start, flaw) = (is_set(nodes, "quorum", "yes"), at_start(nodes), flaw(nodes)?);
+        let (quorum, start, flaw) = (nodes.is_yes("quorum")?, at_start(nodes)?, flaw(nodes)?);
         let retry = within(nodes, "retry")?;
         Ok(Arc::new(move |me| Ring::new(me, Members::first(n), quorum, retry, start).with_flaw(flaw)))
     }
@@ -105,8 +103,9 @@ impl Named for ChangRoberts {
             None => (1..=n as u64).collect(),
             Some(list) => each(list, n, |one| one.parse().ok())?,
         };
-        let compare = if is_set(nodes, "compare", "id") { Ids::Alone } else { Ids::ByProcess };
-        let (start, flaw, retry) = (at_start(nodes), flaw(nodes)?, within(nodes, "retry")?);
+        let alone = nodes.choice("compare", &["process", "id"])? == "id";
+        let compare = if alone { Ids::Alone } else { Ids::ByProcess };
+        let (start, flaw, retry) = (at_start(nodes)?, flaw(nodes)?, within(nodes, "retry")?);
         Ok(Arc::new(move |me: ProcessId| {
             ChangRoberts::new(me, Members::first(n), ids[me.index()], compare, retry, start).with_flaw(flaw)
         }))
@@ -118,7 +117,7 @@ impl Named for TermElection {
         let options = TermOptions {
             election: within(nodes, "election")?.unwrap_or(Within::millis(150, 300)),
             heartbeat: span(nodes, "heartbeat")?.unwrap_or(Span::from_millis(50)),
-            pre_vote: is_set(nodes, "prevote", "yes"),
+            pre_vote: nodes.is_yes("prevote")?,
             lease: span(nodes, "lease")?,
         };
         let position = |text: &str| {

@@ -1,16 +1,14 @@
 //! The rows of mutual exclusion.
 
 use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, fuzzed_after, named, reached};
-use crate::catalog::{Named, made};
-use crate::check::{
-    entries, nobody_waits_unharmed, one_inside, one_inside_of, one_token, one_token_and_one_inside, tokens,
-};
+use crate::catalog::{Named, made, one_has_the_token};
+use crate::check::{entries, nobody_waits_unharmed, one_inside, one_token, one_token_and_one_inside};
 use crate::explore::{Explorer, Invariant, Rest};
 use crate::fuzz::{Fuzzer, Odds, leave};
 use crate::network::{Delay, Network, Order};
 use crate::node::{Node, Power};
 use crate::spot::{Calls, Faults, Rules, Spot, Timing};
-use crate::world::{Maker, World};
+use crate::world::Maker;
 use quorate_core::mutex::{
     Call, Central, Flaw, Maekawa, MaekawaForm, Mutex, RicartAgrawala, Standing, TokenRing,
 };
@@ -383,10 +381,6 @@ fn basic_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     })
 }
 
-fn all_of_a_world(world: &World<TokenRing>) -> Result<(), String> {
-    one_inside_of(world.nodes().iter()).and_then(|()| tokens(world.nodes().iter()))
-}
-
 /// The first token is there once the first record of its holder is durable: twice as long as the slowest disk
 /// takes.
 const FOUNDING_US: u64 = 10_000;
@@ -401,7 +395,7 @@ fn token_ring_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
         faults_us: 200_000,
         // In the order of what happened: a suspicion after the trust would be a false one.
         detector: Some(Delay::Fixed(5_000)),
-        check: all_of_a_world,
+        check: one_has_the_token,
         ..Fuzzer::of_mutex(maker, n, odds)
     })
 }

@@ -19,3 +19,4 @@ mod scenarios;
 mod served;
 mod shiviz;
 mod token_ring;
+mod understood;
