@@ -19,6 +19,7 @@ use clap::Subcommand;
 use quorate_lab::prove::SUBJECTS;
 use quorate_lab::scenarios::{SCENARIOS, sentence};
 use serde_json::json;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// `quorate lab ...`
@@ -86,8 +87,26 @@ fn list(global: &Global) -> Outcome {
     for (name, script) in SCENARIOS {
         rows.row([(*name).to_string(), sentence(script).to_string()]);
     }
-    output::line(format!("\n{}", rows.render()))?;
+    output::line("")?;
+    wide(&rows.render(), || {
+        let row = |(name, script): &(&str, &str)| format!("{name}\n    {}", hanging(sentence(script)));
+        SCENARIOS.iter().map(row).collect::<Vec<_>>().join("\n")
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a table, or on a terminal that is too narrow for it what is said there instead.
+fn wide(table: &str, narrow: impl FnOnce() -> String) -> Result<(), Failure> {
+    let columns = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    match std::io::stdout().is_terminal() && columns > output::columns() {
+        true => output::line(narrow()),
+        false => output::line(table),
+    }
+}
+
+/// A text that stands four columns in.
+fn hanging(text: &str) -> String {
+    output::fold(text, output::columns() - 4, "    ")
 }
 
 /// A failure in what was asked for.

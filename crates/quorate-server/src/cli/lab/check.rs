@@ -342,7 +342,8 @@ struct Progress {
 
 impl Progress {
     fn new(global: &Global) -> Self {
-        let live = !global.json && std::io::stderr().is_terminal();
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        let live = !global.json && !dumb && std::io::stderr().is_terminal();
         Self { live, last: Mutex::new(Instant::now()) }
     }
 

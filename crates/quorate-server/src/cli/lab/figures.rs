@@ -3,7 +3,7 @@
 use super::super::Global;
 use super::super::exit::{Failure, Outcome};
 use super::super::output::{self, Rows, Tone, paint};
-use super::usage;
+use super::{hanging, usage, wide};
 use clap::{Args, Subcommand};
 use quorate_lab::figures::{self, Load, Measured, RINGS, Row};
 use serde_json::json;
@@ -72,7 +72,15 @@ fn show(rows: &[Row], global: &Global) -> Result<(), Failure> {
             row.formula.clone(),
         ]);
     }
-    output::line(table.render())
+    wide(&table.render(), || rows.iter().map(said).collect::<Vec<_>>().join("\n"))
+}
+
+/// A figure in a sentence.
+fn said(row: &Row) -> String {
+    let Row { what, published, measured, formula, .. } = row;
+    let verdict = if row.equal { "equal" } else { "DIFFERS" };
+    let words = format!("published {published}; measured {measured}: {verdict}. {formula}");
+    format!("{}\n    {}", output::fold(what, output::columns(), "    "), hanging(&words))
 }
 
 /// Prints a table of one family.
