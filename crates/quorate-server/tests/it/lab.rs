@@ -138,6 +138,30 @@ fn what_real_processes_are_asked_for_is_understood_or_refused() {
     wrong(&kept, "is not empty");
 }
 
+#[test]
+fn faults_are_lived_through_without_a_word_about_settings() {
+    for (protocol, fault) in [
+        ("ricart-agrawala", "kill n3"),
+        ("maekawa", "kill n2"),
+        ("central", "kill n1"),
+        ("token-ring", "kill n1"),
+        ("bully", "kill n4"),
+        ("ring", "kill n4"),
+        ("chang-roberts", "kill n4"),
+        ("term", "kill n1"),
+    ] {
+        let faults =
+            ["--fault", fault, "--fault", "pass 100", "--fault", "cut n2->n3", "--fault", "pass 100"];
+        let ran = lab(&[&["processes", protocol, "--hold-ms", "50", "--json"], &faults[..]].concat()).ok();
+        let shown = &ran.json()[0];
+        assert_eq!((&shown["lives"], &shown["violated"]), (&5.into(), &Value::Null), "{shown}");
+        let retries = shown["settings"]["retry_ms"] == 300;
+        assert_eq!(retries, !["central", "bully", "term"].contains(&protocol), "{shown}");
+    }
+    let own = ["processes", "ring", "--set", "retry_ms=200", "--fault", "kill n2"];
+    assert!(lab(&own).ok().stdout.contains("with elect_at_start=true quorum=false retry_ms=200"));
+}
+
 /// The state of each process that this one has started: a letter, as the kernel shows it.
 fn children(parent: u32) -> Vec<(u32, char)> {
     let all =

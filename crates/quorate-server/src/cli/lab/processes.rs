@@ -21,6 +21,7 @@ use quorate_lab::export::ndjson;
 use quorate_lab::story::{Names, Origin, Story};
 use quorate_lab::trace::Trace;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use std::time::Duration;
 #[command(after_help = "Examples:\n  \
     quorate lab processes bully --n 6 --crash 6 --start 2     20 messages, 10 of them ELECTION\n  \
     quorate lab processes maekawa --n 9 --start 5 --ndjson run.ndjson\n  \
-    quorate lab processes token-ring --n 5 --entries 9 --faults 9 --set retry_ms=100 --set silence_ms=500\n\n\
+    quorate lab processes token-ring --n 5 --entries 9 --faults 9 --set silence_ms=800\n\n\
     It ends with code 1 if two were inside, two led in one term, a wait is not true, or a life does not run \
     again as it ran.")]
 pub struct ProcessesArgs {
@@ -51,7 +52,8 @@ pub struct ProcessesArgs {
     /// How long each stays inside, at most, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(..=DAY_S * 1_000))]
     hold_ms: u64,
-    /// So many random faults meanwhile: kills, pauses, cuts, delays, lost connections
+    /// So many random faults meanwhile: kills, pauses, cuts, delays, lost connections. What the protocol needs to
+    /// live through faults is set, unless --set says otherwise
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     faults: usize,
     /// One fault after the other, such as 'kill n2', 'pass 50', 'pause n3', 'cut n1->n2'; all is mended at
@@ -119,7 +121,8 @@ pub(super) fn run(args: &ProcessesArgs, global: &Global) -> Outcome {
 
 fn options(args: &ProcessesArgs) -> Result<Options, Failure> {
     let mut options = Options::new(&args.protocol, args.n as usize);
-    options.settings = settings(&args.protocol, &args.set)?;
+    let faulty = args.faults > 0 || !args.fault.is_empty();
+    options.settings = settings(&args.protocol, &args.set, faulty)?;
     (options.crash, options.start) = (args.crash.clone(), args.start.clone());
     (options.entries, options.hold_ms) = (args.entries, (args.hold_ms.min(1), args.hold_ms));
     options.seed = args.seed.unwrap_or(options.seed);
@@ -149,8 +152,21 @@ fn is_empty(keep: &Path) -> Result<(), Failure> {
     }
 }
 
+/// What a protocol needs to live through faults: without it whoever asked one that was killed waits for ever, and one
+/// that comes back belongs to no group. For those that know it.
+const FOR_FAULTS: [(&str, &str); 8] = [
+    ("lease_ms", "400"),
+    ("durable", "true"),
+    ("retry_ms", "300"),
+    ("silence_ms", "500"),
+    ("answer_ms", "200"),
+    ("coordinator_ms", "1200"),
+    ("again_ms", "400"),
+    ("elect_at_start", "true"),
+];
+
 /// The settings, as the JSON object that they are. One that the protocol does not know is an error.
-fn settings(protocol: &str, set: &[String]) -> Result<Settings, Failure> {
+fn settings(protocol: &str, set: &[String], faulty: bool) -> Result<Settings, Failure> {
     named::check(protocol).map_err(usage)?;
     let known = named::settings_of(protocol);
     let mut object = serde_json::Map::new();
@@ -165,6 +181,9 @@ fn settings(protocol: &str, set: &[String]) -> Result<Settings, Failure> {
             return Err(usage(format!("{name} is set twice")));
         }
     }
+    for (name, value) in FOR_FAULTS.into_iter().filter(|(name, _)| faulty && known.contains(name)) {
+        object.entry(name).or_insert(setting(name, value)?);
+    }
     serde_json::from_value(object.into()).map_err(|error| usage(error.to_string()))
 }
 
@@ -178,6 +197,13 @@ fn setting(name: &str, value: &str) -> Result<Value, Failure> {
     }
     let is_set = value.parse::<bool>().map(Value::from);
     is_set.map_err(|_| usage(format!("{name} is true or false, not {value}")))
+}
+
+/// The settings that the protocol knows, as they were.
+fn were_set(options: &Options) -> BTreeMap<String, Value> {
+    let known = named::settings_of(&options.protocol);
+    let Ok(Value::Object(all)) = serde_json::to_value(&options.settings) else { return BTreeMap::new() };
+    all.into_iter().filter(|(name, value)| known.contains(&name.as_str()) && !value.is_null()).collect()
 }
 
 /// A number of things, of which one has another name.
@@ -232,7 +258,7 @@ fn show_json(options: &Options, report: &Report) -> Result<(), Failure> {
         "leader": report.leader.map(|leader| leader.to_string()),
         "entries": inside.map(|seen| seen.entries), "overlaps": inside.map(|seen| seen.overlaps),
         "quiet": report.quiet, "lives": report.recordings.len(), "inputs_replayed": report.replayed,
-        "faults": faults, "violated": report.verdict().err(),
+        "settings": were_set(options), "faults": faults, "violated": report.verdict().err(),
     }))
 }
 
@@ -253,6 +279,10 @@ fn show(options: &Options, report: &Report) -> Result<(), Failure> {
     }
     if let Some(leader) = report.leader {
         output::line(format!("all that run name {leader}"))?;
+    }
+    if !options.faults.is_empty() {
+        let set: Vec<_> = were_set(options).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        output::line(paint(Tone::Faint, &format!("with {}", set.join(" "))))?;
     }
     for fault in &options.faults {
         output::line(paint(Tone::Faint, &format!("  {fault}")))?;
