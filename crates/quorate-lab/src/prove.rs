@@ -29,10 +29,33 @@ pub struct Subject {
     /// What holds, in a sentence.
     pub claim: &'static str,
     /// What it needs for that.
-    pub needs: &'static str,
+    pub needs: &'static [Need],
     search: fn(&Search, Watch<'_>) -> Result<Searched, String>,
     fuzz: fn(&Worlds) -> Result<Fuzzed, String>,
     flaws: fn() -> Vec<&'static str>,
+}
+
+/// Something without which a protocol does not hold what it claims.
+pub struct Need {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    shown: Shown,
+}
+
+/// Where it is shown what a need is for.
+enum Shown {
+    /// A search without it finds it.
+    Search,
+    /// A scenario of this name.
+    Scenario(&'static str),
+    /// A search in which this line is left out.
+    Mutant(&'static str),
+}
+
+const fn need(name: &'static str, what: &'static str, shown: Shown) -> Need {
+    Need { name, what, shown }
 }
 
 /// All protocols, those of mutual exclusion first.
@@ -65,7 +88,27 @@ impl Subject {
     /// # Errors
     /// What is asked for cannot be searched; the sentence says what can.
     pub fn search(&self, asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
+        if let Some(need) = &asked.without {
+            self.is_searched_without(need)?;
+            if asked.flaw.is_some() {
+                return Err("a line is left out, or a need taken away, but not both".into());
+            }
+        }
         (self.search)(asked, watch)
+    }
+
+    fn is_searched_without(&self, need: &str) -> Result<(), String> {
+        let name = self.name;
+        let found = self.needs.iter().find(|known| known.name == need).ok_or_else(|| {
+            let known: Vec<_> = self.needs.iter().map(|need| need.name).collect();
+            format!("{name} does not need {need}; it needs {}", known.join(", "))
+        })?;
+        let elsewhere = match found.shown {
+            Shown::Search => return Ok(()),
+            Shown::Scenario(scenario) => format!("a scenario shows: quorate lab run {scenario}"),
+            Shown::Mutant(mutant) => format!("a mutant shows: quorate lab check {name} --mutant {mutant}"),
+        };
+        Err(format!("what {name} does without {need} {elsewhere}"))
     }
 
     /// Runs random worlds.
@@ -96,6 +139,8 @@ pub struct Search {
     pub entries: Option<u32>,
     /// The line that is left out.
     pub flaw: Option<String>,
+    /// The need that is taken away.
+    pub without: Option<String>,
     /// It ends unfinished after so many different states.
     pub states_max: u64,
 }
@@ -268,6 +313,7 @@ fn named<F: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenarios::SCENARIOS;
 
     fn search(name: &str, faults: Option<Faults>, flaw: Option<&str>) -> Searched {
         let flaw = flaw.map(str::to_string);
@@ -319,6 +365,31 @@ mod tests {
     }
 
     /// `QUORATE_ROUNDS` says how many worlds of each protocol.
+    #[test]
+    fn without_what_it_needs_no_protocol_holds() {
+        for subject in SUBJECTS {
+            assert!(!subject.needs.is_empty());
+            for need in subject.needs {
+                match need.shown {
+                    Shown::Search => {
+                        let without = Some(need.name.to_string());
+                        let asked = Search { without, states_max: 5_000_000, ..Search::default() };
+                        let found = subject.search(&asked, &mut |_, _| ControlFlow::Continue(())).unwrap();
+                        let (why, scenario) = found
+                            .violation
+                            .unwrap_or_else(|| panic!("{} holds without {}", subject.name, need.name));
+                        println!("{} without {}: {why}, {} states", subject.name, need.name, found.unique);
+                        assert!(script::play(&scenario).is_ok(), "{scenario}");
+                    }
+                    Shown::Scenario(name) => {
+                        assert!(SCENARIOS.iter().any(|(known, _)| *known == name), "there is no {name}");
+                    }
+                    Shown::Mutant(name) => assert!(subject.flaws().contains(&name), "there is no {name}"),
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_sound_protocol_survives_random_worlds() {
         let worlds =

@@ -1,6 +1,6 @@
 //! The rows of elections.
 
-use super::{Fuzzed, Proof, Search, Searched, Subject, Watch, Worlds, fuzzed, named, reached};
+use super::{Fuzzed, Proof, Search, Searched, Shown, Subject, Watch, Worlds, fuzzed, named, need, reached};
 use crate::catalog::{Named, made};
 use crate::election::check;
 use crate::election::worlds::{EVERYTHING, STOPS, first_and_new_lives, fuzzer, nobody, only, ordered};
@@ -17,7 +17,10 @@ pub(super) const BULLY: Subject = Subject {
     name: "bully",
     family: "election",
     claim: "at rest all that run name the greatest that runs",
-    needs: "answers in time, and nobody wrongly believed dead",
+    needs: &[
+        need("answers", "answers in time, or two lead for a while", Shown::Search),
+        need("trust", "nobody wrongly believed dead", Shown::Scenario("election/bully_false_suspicion")),
+    ],
     search: bully,
     fuzz: |asked| {
         agreeing::<Bully>(asked, &BULLY, |_| {
@@ -31,7 +34,7 @@ pub(super) const RING: Subject = Subject {
     name: "ring",
     family: "election",
     claim: "at rest all that run name the greatest that runs",
-    needs: "a detector that tells of each stop, and nobody wrongly believed dead for ever",
+    needs: &[need("detector", DETECTOR, Shown::Search)],
     search: ring,
     fuzz: |asked| agreeing::<Ring>(asked, &RING, |_| "ring start=elect retry=500ms..800ms".into()),
     flaws: || vec!["last-followed", "not-passed-again", "starter-closes"],
@@ -41,7 +44,10 @@ pub(super) const CHANG_ROBERTS: Subject = Subject {
     name: "chang-roberts",
     family: "election",
     claim: "at rest all that run name one",
-    needs: "a detector that tells of each stop, and nobody wrongly believed dead for ever; ids that differ, or are told apart by the process",
+    needs: &[
+        need("detector", DETECTOR, Shown::Search),
+        need("ids", "ids that differ, or are told apart by the process", Shown::Search),
+    ],
     search: chang_roberts,
     fuzz: |asked| {
         agreeing::<ChangRoberts>(asked, &CHANG_ROBERTS, |n| {
@@ -55,7 +61,7 @@ pub(super) const TERM: Subject = Subject {
     name: "term",
     family: "election",
     claim: "at most one leads in a term, and its log is no older than those of a majority",
-    needs: "disks that keep the vote",
+    needs: &[need("disk", "disks that keep the vote", Shown::Search)],
     search: term,
     fuzz: term_worlds,
     flaws: || {
@@ -69,6 +75,8 @@ pub(super) const TERM: Subject = Subject {
         ]
     },
 };
+
+const DETECTOR: &str = "a detector that tells of each stop, and takes back each false suspicion";
 
 fn flaw(asked: Option<&str>, subject: &Subject) -> Result<Option<Flaw>, String> {
     named(asked, Flaw::ALL, Flaw::name, &subject.flaws())
@@ -127,13 +135,18 @@ fn bully(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let mut faults = asked.faults.unwrap_or(if planted.is_some() { crash } else { NONE });
     faults.timers = faults.timers.max(6);
     let all = all_start(&faults);
+    let late = asked.without.is_some();
     let small: Small<Bully> = Small {
         order: Order::Fifo,
         faults,
-        timing: Timing::Patient,
+        timing: if late { Timing::Any } else { Timing::Patient },
         detector: true,
         calls: if all { nobody } else { first_and_new_lives },
-        invariant: if planted.is_some() { nothing } else { check::true_waits },
+        invariant: match planted {
+            Some(_) => nothing,
+            None if late => check::one_in_a_term,
+            None => check::true_waits,
+        },
         rest: if all { check::all_name_the_greatest } else { check::nobody_or_the_greatest },
         nodes: format!("bully answer=10ms coordinator=100ms{}", start(all)),
     };
@@ -143,6 +156,7 @@ fn bully(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
 fn ring(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let planted = flaw(asked.flaw.as_deref(), &RING)?;
     let suited = match planted {
+        None if asked.without.is_some() => Faults { crashes: 1, ..NONE },
         None => NONE,
         Some(Flaw::LastFollowed) => Faults { suspicions: 1, ..NONE },
         Some(_) => Faults { crashes: 1, ..NONE },
@@ -154,7 +168,7 @@ fn ring(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         order: Order::Fifo,
         faults,
         timing: Timing::Any,
-        detector: true,
+        detector: asked.without.is_none(),
         calls: match (one_starts, all) {
             (true, _) => only::<_, 1>,
             (_, true) => nobody,
@@ -173,7 +187,11 @@ fn ring(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
 
 fn chang_roberts(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let planted = flaw(asked.flaw.as_deref(), &CHANG_ROBERTS)?;
+    let n = asked.n.unwrap_or(3);
+    let ids = if asked.without.as_deref() == Some("ids") { equal_ids(n) } else { String::new() };
+    let deaf = asked.without.as_deref() == Some("detector");
     let suited = match planted {
+        None if deaf => Faults { crashes: 1, ..NONE },
         None => NONE,
         Some(Flaw::FormerLifeWins) => Faults { crashes: 1, restarts: 1, ..NONE },
         Some(_) => Faults { crashes: 1, ..NONE },
@@ -182,7 +200,7 @@ fn chang_roberts(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
         order: Order::Fifo,
         faults: asked.faults.unwrap_or(suited),
         timing: Timing::Any,
-        detector: true,
+        detector: !deaf,
         calls: if planted.is_some() { only::<_, 3> } else { nobody },
         invariant: match planted {
             None => check::true_waits,
@@ -194,9 +212,16 @@ fn chang_roberts(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
             Some(Flaw::FormerLifeWins) => nothing,
             Some(_) => check::nobody_elects,
         },
-        nodes: format!("chang-roberts{}", start(planted.is_none())),
+        nodes: format!("chang-roberts{}{ids}", start(planted.is_none())),
     };
-    run(small, asked.n.unwrap_or(3), asked, planted, watch)
+    run(small, n, asked, planted, watch)
+}
+
+/// The first and the last have the same, the greatest, and nothing else is compared.
+fn equal_ids(n: usize) -> String {
+    let id = |place| if place == 1 || place == n { n } else { place - 1 };
+    let ids: Vec<_> = (1..=n).map(|place| id(place).to_string()).collect();
+    format!(" compare=id ids={}", ids.join(","))
 }
 
 /// Whoever leads won an election of its present life: it has held one.
@@ -214,6 +239,7 @@ fn in_worlds_only(flaw: Flaw) -> String {
 fn term(asked: &Search, watch: Watch<'_>) -> Result<Searched, String> {
     let planted = flaw(asked.flaw.as_deref(), &TERM)?;
     let (suited, timers) = match planted {
+        None if asked.without.is_some() => (Faults { crashes: 1, wipes: 1, ..NONE }, 2),
         Some(flaw @ Flaw::HalfIsEnough) => return Err(in_worlds_only(flaw)),
         Some(Flaw::VoteNotDurable) => (Faults { crashes: 1, restarts: 1, ..NONE }, 2),
         Some(Flaw::VoteOfAnother) => (NONE, 3),

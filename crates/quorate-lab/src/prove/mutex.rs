@@ -1,6 +1,6 @@
 //! The rows of mutual exclusion.
 
-use super::{Fuzzed, Proof, Search, Subject, Worlds, fuzzed, fuzzed_after, named, reached};
+use super::{Fuzzed, Proof, Search, Shown, Subject, Worlds, fuzzed, fuzzed_after, named, need, reached};
 use crate::catalog::{Named, made, one_has_the_token};
 use crate::check::{entries, nobody_waits_unharmed, one_inside, one_token, one_token_and_one_inside};
 use crate::explore::{Explorer, Invariant, Rest};
@@ -19,7 +19,14 @@ pub(super) const CENTRAL: Subject = Subject {
     name: "central",
     family: "mutex",
     claim: "one is inside at most, and who asks enters unless the coordinator or the holder has stopped",
-    needs: "a coordinator that restarts with its disk; with a lease, clocks of about one rate and no pause",
+    needs: &[
+        need("disk", "a coordinator that restarts with its disk", Shown::Search),
+        need(
+            "clocks",
+            "with a lease, clocks of about one rate and no pause",
+            Shown::Scenario("mutex/central_lease_pause"),
+        ),
+    ],
     search: |asked, watch| central(asked).map(|proof| proof.run(watch)),
     fuzz: central_worlds,
     flaws: || vec!["early-grant", "release-of-another", "grant-not-durable"],
@@ -29,7 +36,11 @@ pub(super) const RICART_AGRAWALA: Subject = Subject {
     name: "ricart-agrawala",
     family: "mutex",
     claim: "one is inside at most, in the order of timestamps; who stops blocks all, and is named",
-    needs: "a new incarnation at each start, compared for equality",
+    needs: &[need(
+        "incarnations",
+        "a new incarnation at each start, compared for equality",
+        Shown::Mutant("reply-of-another-life"),
+    )],
     search: |asked, watch| ricart_agrawala(asked).map(|proof| proof.run(watch)),
     fuzz: ricart_agrawala_worlds,
     flaws: || vec!["not-asked-again", "reply-of-another-life", "permission-kept"],
@@ -39,7 +50,7 @@ pub(super) const MAEKAWA: Subject = Subject {
     name: "maekawa",
     family: "mutex",
     claim: "one is inside at most and nobody waits for ever; a voter that stops blocks whom it votes for, and is named",
-    needs: "voters that restart with their disk",
+    needs: &[need("disk", "voters that restart with their disk", Shown::Search)],
     search: |asked, watch| maekawa(asked, MaekawaForm::DeadlockFree).map(|proof| proof.run(watch)),
     fuzz: maekawa_worlds,
     flaws: || vec!["no-inquire", "overtaken-not-told", "vote-not-durable", "late-inquire"],
@@ -49,7 +60,7 @@ pub(super) const MAEKAWA_BASIC: Subject = Subject {
     name: "maekawa-basic",
     family: "mutex",
     claim: "one is inside at most; it deadlocks, and is kept as a lesson",
-    needs: "luck",
+    needs: &[need("luck", "luck", Shown::Search)],
     search: |asked, watch| maekawa(asked, MaekawaForm::Basic).map(|proof| proof.run(watch)),
     fuzz: basic_worlds,
     flaws: Vec::new,
@@ -59,7 +70,14 @@ pub(super) const TOKEN_RING: Subject = Subject {
     name: "token-ring",
     family: "mutex",
     claim: "at most one token in a generation; a lost one is made anew if a majority runs",
-    needs: "disks that keep the generation; one inside only while nobody is wrongly believed dead",
+    needs: &[
+        need("disk", "disks that keep the generation", Shown::Search),
+        need(
+            "trust",
+            "one inside only while nobody is wrongly believed dead",
+            Shown::Scenario("mutex/token_ring_slow_holder"),
+        ),
+    ],
     search: |asked, watch| token_ring(asked).map(|proof| proof.run(watch)),
     fuzz: token_ring_worlds,
     flaws: || vec!["token-taken-back", "no-majority"],
@@ -164,6 +182,11 @@ fn words(planted: Option<Flaw>) -> String {
     planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()))
 }
 
+/// None; without the disk one that crashes and starts with an empty one.
+fn suited(asked: &Search) -> Faults {
+    if asked.without.is_some() { Faults { crashes: 1, wipes: 1, ..NONE } } else { NONE }
+}
+
 fn faults_or(asked: &Search, suited: Faults) -> Faults {
     asked.faults.unwrap_or(suited)
 }
@@ -177,10 +200,10 @@ fn central(asked: &Search) -> Result<Proof<Central>, String> {
         Some(flaw @ Flaw::EarlyGrant) => return Err(in_worlds_only(flaw, "central")),
         Some(Flaw::ReleaseOfAnother) => Faults { doubles: 1, ..NONE },
         Some(Flaw::GrantNotDurable) => Faults { crashes: 1, restarts: 1, ..NONE },
-        _ => NONE,
+        _ => suited(asked),
     };
     let faults = faults_or(asked, suited);
-    let durable = faults.restarts > 0;
+    let durable = faults.restarts + faults.wipes > 0;
     let small = Small {
         n: asked.n.unwrap_or(3),
         order: Order::Unordered,
@@ -237,19 +260,20 @@ fn maekawa(asked: &Search, form: MaekawaForm) -> Result<Proof<Maekawa>, String> 
     let planted =
         flaw(asked.flaw.as_deref(), if form == MaekawaForm::Basic { &MAEKAWA_BASIC } else { &MAEKAWA })?;
     let each = calls(asked.entries.unwrap_or(1))?;
+    let three = asked.n.unwrap_or(3) == 3;
     let (sets, enter, suited): (Option<Sets>, Calls<Maekawa>, Faults) = match planted {
         Some(Flaw::OvertakenNotTold) => (Some(OVERTAKING), the_first_three_enter, NONE),
         Some(Flaw::LateInquire) => (Some(ONE_VOTER), the_others_enter, NONE),
         Some(Flaw::VoteNotDurable) => (Some(TRIANGLE), each, Faults { crashes: 1, restarts: 1, ..NONE }),
-        _ if asked.n.unwrap_or(3) == 3 => (Some(TRIANGLE), each, NONE),
-        _ => (None, each, NONE),
+        _ if form == MaekawaForm::Basic => (Some(TRIANGLE).filter(|_| three), each, NONE),
+        _ => (Some(TRIANGLE).filter(|_| three), each, suited(asked)),
     };
     let n = sets.map_or(asked.n.unwrap_or(3), <[_]>::len);
     if asked.n.is_some_and(|wanted| wanted != n) {
         return Err(format!("this mutant shows among {n} processes"));
     }
     let faults = faults_or(asked, suited);
-    let durable = faults.restarts > 0;
+    let durable = faults.restarts + faults.wipes > 0;
     let small = Small { n, order: Order::Fifo, faults, calls: enter };
     let durable = if durable { " durable=yes" } else { "" };
     let form = if form == MaekawaForm::Basic { " form=basic" } else { "" };
@@ -280,7 +304,7 @@ fn token_ring(asked: &Search) -> Result<Proof<TokenRing>, String> {
     let suited = match planted {
         Some(Flaw::TokenTakenBack) => Faults { suspicions: 1, ..NONE },
         Some(Flaw::NoMajority) => Faults { timers: 1, ..NONE },
-        _ => NONE,
+        _ => suited(asked),
     };
     let mut faults = faults_or(asked, suited);
     // A lost token is found missing by a timer.

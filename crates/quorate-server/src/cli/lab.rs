@@ -19,6 +19,7 @@ use clap::Subcommand;
 use quorate_lab::prove::SUBJECTS;
 use quorate_lab::scenarios::{SCENARIOS, sentence};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -63,7 +64,8 @@ fn list(global: &Global) -> Outcome {
         for subject in SUBJECTS {
             output::json(&json!({
                 "protocol": subject.name, "family": subject.family, "claim": subject.claim,
-                "needs": subject.needs, "mutants": subject.flaws(),
+                "needs": subject.needs.iter().map(|need| (need.name, need.what)).collect::<BTreeMap<_, _>>(),
+                "mutants": subject.flaws(),
             }))?;
         }
         for (name, script) in SCENARIOS {
@@ -78,7 +80,9 @@ fn list(global: &Global) -> Outcome {
             output::line(output::fold(&format!("  {what:<8} {text}"), output::columns(), "           "))
         };
         line("holds:", subject.claim)?;
-        line("needs:", subject.needs)?;
+        let needs: Vec<_> =
+            subject.needs.iter().map(|need| format!("{} ({})", need.what, need.name)).collect();
+        line("needs:", &needs.join("; "))?;
         if !subject.flaws().is_empty() {
             line("mutants:", &subject.flaws().join(", "))?;
         }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
     after_help = "Ends with 0 if everything holds in every reachable state, with 1 and the shortest scenario \
     if something does not. A signal ends it with what it has found so far.\n\nExamples:\n  quorate lab check ricart-agrawala --n 3 --crashes 1\n  \
     quorate lab check maekawa-basic                    finds its deadlock\n  \
+    quorate lab check bully --without answers          finds two leaders\n  \
     quorate lab check term --mutant vote-not-durable > broken.txt; quorate lab run broken.txt --svg broken.svg"
 )]
 pub struct CheckArgs {
@@ -60,6 +61,9 @@ pub struct CheckArgs {
     /// Leave one line out, as `quorate lab list` names it, where it makes a difference
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
+    /// Take one of its needs away, as `quorate lab list` names it in brackets
+    #[arg(long, value_name = "NEED", conflicts_with = "mutant")]
+    without: Option<String>,
     /// Give up after so many different states
     #[arg(long, value_name = "COUNT", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     states_max: u64,
@@ -134,6 +138,7 @@ pub(super) fn check(args: &CheckArgs, global: &Global) -> Outcome {
         faults: args.faults(),
         entries: args.entries,
         flaw: args.mutant.clone(),
+        without: args.without.clone(),
         states_max: args.states_max,
     };
     if args.entries.is_some() && subject.family != "mutex" {
@@ -150,7 +155,7 @@ pub(super) fn check(args: &CheckArgs, global: &Global) -> Outcome {
     });
     progress.end();
     let found = found.map_err(usage)?;
-    searched(subject, &found, begun.elapsed(), args.mutant.as_deref(), global)?;
+    searched(subject, &found, begun.elapsed(), args, global)?;
     if let Some((why, _)) = &found.violation {
         return Err(Failure::failed(format!("{} does not hold: {why}", subject.name)));
     }
@@ -172,9 +177,10 @@ fn searched(
     subject: &Subject,
     found: &Searched,
     took: Duration,
-    mutant: Option<&str>,
+    args: &CheckArgs,
     global: &Global,
 ) -> Result<(), Failure> {
+    let mutant = args.mutant.as_deref();
     let verdict = match (&found.violation, found.complete) {
         (Some((why, _)), _) => format!("VIOLATED: {why}"),
         (None, true) => format!("holds: {}", subject.claim),
@@ -182,7 +188,7 @@ fn searched(
     };
     if global.json {
         output::json(&json!({
-            "protocol": subject.name, "mutant": mutant, "states": found.unique, "generated": found.generated,
+            "protocol": subject.name, "mutant": mutant, "without": args.without, "states": found.unique, "generated": found.generated,
             "at_rest": found.quiet, "depth": found.depth, "complete": found.complete,
             "violated": found.violation.as_ref().map(|(why, _)| why),
             "scenario": found.violation.as_ref().map(|(_, scenario)| scenario),
