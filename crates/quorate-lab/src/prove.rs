@@ -280,9 +280,9 @@ fn fuzzed_after<P: Named>(
                     Failure::Unsafe(why) => (why, false),
                     Failure::Stuck(why) => (why, true),
                 };
-                let sentence = format!("Found in random world {seed}: {why}.");
+                let what = format!("Found in random world {seed}");
                 let words = format!("nodes {} {}", fuzzer.n, nodes(fuzzer.n));
-                let script = shrink::scenario(fuzzer, &plan, check, &sentence, &words);
+                let script = shrink::scenario(fuzzer, &plan, check, &what, &words);
                 let scenario = played(script);
                 done.failure = Some(Failed { seed, n: fuzzer.n, why, stuck, scenario });
                 return Ok(done);

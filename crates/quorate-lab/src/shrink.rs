@@ -72,22 +72,26 @@ fn calmer<P: Protocol>(fuzzer: &Fuzzer<P>, mut plan: Plan<P>) -> Plan<P> {
     plan
 }
 
-/// The scenario of a failing plan. `nodes` is the command that makes its processes, such as
+/// The scenario of a failing plan. It opens with what it is, and why the least of it fails, which may be of other
+/// processes than the plan's failure was. `nodes` is the command that makes its processes, such as
 /// `nodes 3 protocol=central`.
 pub fn scenario<P: Protocol>(
     fuzzer: &Fuzzer<P>,
     failing: &Plan<P>,
     check: fn(&Spot<P>) -> Result<(), String>,
-    sentence: &str,
+    what: &str,
     nodes: &str,
 ) -> String {
     let small = plan(fuzzer, failing);
-    if let Err(Failure::Unsafe(_)) = fuzzer.run(&small)
-        && let Some(script) = by_deliveries(fuzzer, &small, check, sentence, nodes)
-    {
-        return script;
-    }
-    by_time(fuzzer, &small, sentence, nodes)
+    let why = match fuzzer.run(&small) {
+        Ok(_) => String::new(),
+        Err(Failure::Stuck(why)) => why,
+        Err(Failure::Unsafe(why)) => match by_deliveries(fuzzer, &small, check, what, nodes) {
+            Some(script) => return script,
+            None => why,
+        },
+    };
+    by_time(fuzzer, &small, &format!("{what}: {why}."), nodes)
 }
 
 /// A plan as commands at their times, with the same draws: a scenario in which what happened in the plan's world
@@ -159,7 +163,7 @@ fn by_deliveries<P: Protocol>(
     fuzzer: &Fuzzer<P>,
     small: &Plan<P>,
     check: fn(&Spot<P>) -> Result<(), String>,
-    sentence: &str,
+    what: &str,
     nodes: &str,
 ) -> Option<String> {
     let plenty = u8::MAX;
@@ -183,31 +187,32 @@ fn by_deliveries<P: Protocol>(
         calls: |_, _| None,
     };
     let deeds = deeds(fuzzer, small);
-    let fails = |deeds: &[(Deed<P>, Option<Cut>)]| redo(&rules, deeds, check).1;
+    let fails = |deeds: &[(Deed<P>, Option<Cut>)]| redo(&rules, deeds, check).1.is_some();
     if !fails(&deeds) {
         return None;
     }
     let deeds = fewer(&fewer(&deeds, fails), fails);
-    let (path, _) = redo(&rules, &deeds, check);
-    Some(render::script(&rules, &path, sentence, &format!("{nodes} order=unordered")))
+    let (path, why) = redo(&rules, &deeds, check);
+    let sentence = format!("{what}: {}.", why?);
+    Some(render::script(&rules, &path, &sentence, &format!("{nodes} order=unordered")))
 }
 
-/// Does what can still be done of this, up to the violation. Says whether there was one.
+/// Does what can still be done of this, up to the violation. Says what is violated, if anything is.
 fn redo<P: Protocol>(
     rules: &Rules<P>,
     deeds: &[(Deed<P>, Option<Cut>)],
     check: fn(&Spot<P>) -> Result<(), String>,
-) -> (Way<P>, bool) {
+) -> (Way<P>, Option<String>) {
     let (mut spot, mut out, mut path) = (Spot::first(rules), Outbox::default(), Vec::new());
     for (deed, cut) in deeds {
         let Some(action) = found(&spot, deed) else { continue };
         spot.apply(rules, &action, *cut, &mut out);
         path.push((action, *cut));
-        if check(&spot).is_err() {
-            return (path, true);
+        if let Err(why) = check(&spot) {
+            return (path, Some(why));
         }
     }
-    (path, false)
+    (path, None)
 }
 
 /// A deed as an action of this state, if it can be done.

@@ -567,6 +567,13 @@ const MUTANTS: &[Mutant] = &[
         test: "corners::r19_a_cycle_that_a_release_closes_is_broken_too",
     },
     Mutant {
+        rule: "R19 a wait that another holder may end is no part of a deadlock",
+        file: "state_machine/deadlock.rs",
+        from: "filter(|(_, _, holders)| holders.is_subset(stuck))",
+        to: "filter(|(_, _, holders)| !holders.is_disjoint(stuck))",
+        test: "queue::r19_a_wait_that_another_holder_may_end_is_no_part_of_a_deadlock",
+    },
+    Mutant {
         rule: "R20 a stalled holder keeps its seat",
         file: "state_machine/drain.rs",
         from: "let span = entry.terms.progress.unwrap_or_default();\n        let evidence",

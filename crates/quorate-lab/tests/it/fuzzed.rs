@@ -22,7 +22,7 @@ fn fuzzer<P: Mutex>(maker: Maker<P>, n: usize, network: Network, odds: Odds) -> 
 fn survives<P: Mutex>(fuzzer: &Fuzzer<P>, seeds: u64, nodes: &str) {
     let (steps, failed) = fuzzer.fuzz(0..seeds);
     if let Some((plan, failure)) = failed {
-        let script = shrink::scenario(fuzzer, &plan, one_inside, "Shrunk from a random world.", nodes);
+        let script = shrink::scenario(fuzzer, &plan, one_inside, "Shrunk from a random world", nodes);
         panic!("seed {}: {failure:?}\n{script}", plan.seed);
     }
     assert!(steps > seeds * 20, "{steps} steps");
@@ -59,9 +59,11 @@ fn a_failure_is_shrunk_to_a_short_scenario_that_fails_alike() {
         .find(|plan| matches!(fuzzer.run(plan), Err(Failure::Unsafe(_))));
     let failing = failing.expect("a coordinator that forgets grants twice");
     let nodes = "nodes 4 protocol=central";
-    let script = shrink::scenario(&fuzzer, &failing, one_inside, "A coordinator that forgets.", nodes);
+    let script = shrink::scenario(&fuzzer, &failing, one_inside, "A coordinator that forgets", nodes);
     let played = play(&script).unwrap();
-    assert!(played.text.contains("VIOLATED"), "{}", played.text);
+    let (sentence, rest) = played.text.split_once('\n').unwrap();
+    let violated = rest.lines().find_map(|line| line.strip_prefix("VIOLATED: ")).expect("it fails alike");
+    assert_eq!(sentence, format!("# A coordinator that forgets: {violated}."));
     let commands = script.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
     assert!(commands <= 12, "{commands} commands\n{}", played.text);
 }
@@ -76,7 +78,7 @@ fn what_gets_stuck_is_shrunk_as_well() {
     let (plan, failure) = failed.expect("without asking again a lost message is for ever");
     assert!(matches!(failure, Failure::Stuck(_)));
     let nodes = "nodes 3 protocol=ricart-agrawala";
-    let script = shrink::scenario(&fuzzer, &plan, one_inside, "A lost message.", nodes);
+    let script = shrink::scenario(&fuzzer, &plan, one_inside, "A lost message", nodes);
     let played = play(&script).unwrap();
     assert!(played.text.contains("waits to enter: REPLY of"), "{}", played.text);
     assert!(script.matches("call ").count() <= 2, "{script}");

@@ -128,7 +128,7 @@ fn survives(fuzzer: &Fuzzer<TokenRing>, seeds: u64) {
     if let Some((plan, failure)) = failed {
         let nodes = format!("nodes {} protocol=token-ring idle=park silence=90ms retry=30ms", fuzzer.n);
         let script =
-            shrink::scenario(fuzzer, &plan, one_token_and_one_inside, "Shrunk from a random world.", &nodes);
+            shrink::scenario(fuzzer, &plan, one_token_and_one_inside, "Shrunk from a random world", &nodes);
         panic!("seed {}: {failure:?}\n{script}", plan.seed);
     }
     println!("{} processes, {seeds} worlds, {steps} steps", fuzzer.n);
