@@ -105,10 +105,10 @@ impl Subject {
         })?;
         let elsewhere = match found.shown {
             Shown::Search => return Ok(()),
-            Shown::Scenario(scenario) => format!("a scenario shows: quorate lab run {scenario}"),
-            Shown::Mutant(mutant) => format!("a mutant shows: quorate lab check {name} --mutant {mutant}"),
+            Shown::Scenario(scenario) => format!("run {scenario}"),
+            Shown::Mutant(mutant) => format!("check {name} --mutant {mutant}"),
         };
-        Err(format!("what {name} does without {need} {elsewhere}"))
+        Err(format!("no search is without {need}; this shows what {name} does then: quorate lab {elsewhere}"))
     }
 
     /// Runs random worlds.

@@ -59,6 +59,9 @@ pub(super) fn run(command: LabCommand, global: &Global) -> Outcome {
     }
 }
 
+/// Where the words of a protocol begin, behind what they are.
+const UNDER: &str = "           ";
+
 fn list(global: &Global) -> Outcome {
     if global.json {
         for subject in SUBJECTS {
@@ -74,10 +77,10 @@ fn list(global: &Global) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     for subject in SUBJECTS {
-        let name = format!("{:<16}", subject.name);
-        output::line(output::paint(output::Tone::Strong, &name))?;
+        output::line(output::paint(output::Tone::Strong, subject.name))?;
         let line = |what: &str, text: &str| {
-            output::line(output::fold(&format!("  {what:<8} {text}"), output::columns(), "           "))
+            let folded = output::fold(text, output::columns() - UNDER.len(), UNDER);
+            output::line(format!("  {what:<8} {folded}"))
         };
         line("holds:", subject.claim)?;
         let needs: Vec<_> =
