@@ -3,6 +3,7 @@
 //! `quorate lock` and `quorate run` end with the code of the command that they ran, which may be any number.
 //! So the last line on standard error is `quorate: REASON` exactly when the code is Quorate's own.
 
+use super::output::plain;
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
@@ -93,7 +94,7 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         if !self.reason.is_empty() {
             // That nobody reads it changes nothing about the code.
-            let _ = writeln!(std::io::stderr(), "quorate: {}", self.reason);
+            let _ = writeln!(std::io::stderr(), "quorate: {}", plain(&self.reason));
         }
         ExitCode::from(self.code.number())
     }

@@ -219,8 +219,8 @@ impl Shown<'_> {
         }
         let token = self.token.as_ref().map_or("no token".to_owned(), |token| format!("token {token}"));
         let time = super::observe::time_of_day(disk::wall().0);
-        let line =
-            format!("{time}  {:<11}  {}  {token}  {}  {}", self.event, self.name, self.value, self.why);
+        let (value, why) = (output::plain(self.value), output::plain(self.why));
+        let line = format!("{time}  {:<11}  {}  {token}  {value}  {why}", self.event, self.name);
         output::line(line.trim_end())
     }
 }

@@ -253,6 +253,7 @@ pub(super) fn interrupted(signal: i32, name: &str) -> Failure {
 /// reason to stop.
 pub(super) fn say(text: impl std::fmt::Display) {
     use std::io::Write;
+    let text = super::output::plain(&text.to_string()).into_owned();
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 

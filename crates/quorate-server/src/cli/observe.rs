@@ -7,7 +7,7 @@
 use super::exit::{Code, Failure, Outcome};
 use super::join::open;
 use super::lock::{duration, failure, say, signals::Asked};
-use super::output::{self, Tone, paint};
+use super::output::{self, Tone, paint, plain};
 use super::{Global, block_on_writing};
 use crate::json;
 use crate::node::disk;
@@ -131,11 +131,11 @@ fn sentence(name: &str, observed: &Observed) -> String {
     let head = format!("{}  {}  {name}", time_of_day(disk::wall().0), paint(tone, &format!("{event:<11}")));
     match observed {
         Observed::Leader(leading) => {
-            let value =
-                if leading.value.is_empty() { String::new() } else { format!("  at {}", leading.value) };
-            format!("{head}  {}{value}  token {}  session {}", leading.name, leading.token, leading.session)
+            let (name, value) = (plain(&leading.name), plain(&leading.value));
+            let value = if value.is_empty() { String::new() } else { format!("  at {value}") };
+            format!("{head}  {name}{value}  token {}  session {}", leading.token, leading.session)
         }
-        _ => format!("{head}  {evidence}"),
+        _ => format!("{head}  {}", plain(evidence)),
     }
 }
 

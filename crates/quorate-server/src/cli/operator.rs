@@ -136,7 +136,7 @@ fn stale<T>(response: &Response<T>) -> Option<String> {
 
 fn warn(stale: Option<&str>) {
     if let Some(since) = stale {
-        eprintln!("{}", paint(Tone::Warn, &format!("warning: {since}")));
+        eprintln!("{}", paint(Tone::Warn, &format!("warning: {}", output::plain(since))));
     }
 }
 

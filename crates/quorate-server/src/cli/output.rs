@@ -2,10 +2,15 @@
 //!
 //! Everything on standard output goes through [`line()`], so that a reader who has seen enough (`quorate group
 //! list | head`) ends the command quietly. Colour appears on a terminal only, and never with `NO_COLOR`.
+//!
+//! Names, labels, metadata and values are other people's text. What a terminal would obey, and what would begin a
+//! line of its own, is shown and not passed on: see [`plain()`].
 
 use super::exit::Failure;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 /// Prints one line, or several, on standard output.
@@ -13,11 +18,13 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 /// # Errors
 /// [`Failure::unread`] if nobody reads it any more; another failure if the output cannot be written.
 pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+    write(&tame(text.as_ref(), coloured()))
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    let written = out
-        .write_all(text.as_ref().as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush());
+    let written =
+        out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::unread(),
         _ => Failure::failed(format!("cannot write the output: {error}")),
@@ -29,7 +36,74 @@ pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
 /// # Errors
 /// As [`line()`].
 pub fn json(value: &Value) -> Result<(), Failure> {
-    line(value.to_string())
+    write(&json_text(&value.to_string()))
+}
+
+/// JSON as it may also come to a terminal. All that a terminal would obey is inside of strings.
+pub fn json_text(json: &str) -> Cow<'_, str> {
+    escaped(
+        json,
+        |one| one != '\n' && is_obeyed(one),
+        |out, one| {
+            let mut units = [0; 2];
+            one.encode_utf16(&mut units).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))
+        },
+    )
+}
+
+/// Text that somebody else wrote, for one line of a terminal: what a terminal would obey is shown as `\u{1b}`, and
+/// so is the end of a line.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    escaped(text, is_obeyed, shown)
+}
+
+/// The last measure before text reaches a terminal: lines and our own colours pass.
+fn tame(text: &str, coloured: bool) -> Cow<'_, str> {
+    if !coloured {
+        return escaped(text, |one| !matches!(one, '\n' | '\t') && is_obeyed(one), shown);
+    }
+    let mut out = String::with_capacity(text.len());
+    for (nth, part) in text.split('\x1b').enumerate() {
+        let colour = part.strip_prefix('[').and_then(|rest| rest.split_once('m'));
+        match colour {
+            Some((code, _)) if nth > 0 && code.bytes().all(|byte| byte.is_ascii_digit() || byte == b';') => {
+                out.push('\x1b');
+            }
+            _ if nth > 0 => out.push_str("\\u{1b}"),
+            _ => {}
+        }
+        out.push_str(&escaped(part, |one| !matches!(one, '\n' | '\t') && is_obeyed(one), shown));
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a terminal does something else with it than to show it: controls, the ends of lines that are none in
+/// ASCII, and what turns the direction of writing, so that a text reads otherwise than it is.
+fn is_obeyed(one: char) -> bool {
+    let turns = matches!(one, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    one.is_control() || turns || matches!(one, '\u{2028}' | '\u{2029}')
+}
+
+fn shown(out: &mut String, one: char) -> std::fmt::Result {
+    write!(out, "{}", one.escape_default())
+}
+
+fn escaped(
+    text: &str,
+    which: impl Fn(char) -> bool,
+    how: impl Fn(&mut String, char) -> std::fmt::Result,
+) -> Cow<'_, str> {
+    if !text.contains(&which) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for one in text.chars() {
+        match which(one) {
+            true => how(&mut out, one).expect("a string takes everything"),
+            false => out.push(one),
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// Whether standard output may be coloured.
@@ -119,7 +193,7 @@ pub fn facts(rows: &[(&str, String)]) -> String {
 /// Folds a text to lines of at most `width` columns; the second and later lines are indented.
 pub fn fold(text: &str, width: usize, indent: &str) -> String {
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
+    for word in text.split_whitespace().map(plain) {
         let last = lines.last_mut().expect("there is always a line");
         let room = last.is_empty() || last == indent;
         if !room && last.chars().count() + 1 + word.chars().count() > width {
@@ -128,7 +202,7 @@ pub fn fold(text: &str, width: usize, indent: &str) -> String {
             if !room {
                 last.push(' ');
             }
-            last.push_str(word);
+            last.push_str(&word);
         }
     }
     lines.join("\n")
@@ -150,6 +224,20 @@ mod tests {
         rows.row(["orders".into(), "7".into(), String::new()]);
         rows.row(["o".into(), "12345".into(), "x".into()]);
         assert_eq!(rows.render(), "NAME    TOKEN  LABEL\norders      7  -\no       12345  x");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(plain("a\x1b[2J\r\nb\u{9b}c\u{202e}"), "a\\u{1b}[2J\\r\\nb\\u{9b}c\\u{202e}");
+        assert!(matches!(plain("größer 日本 👩‍👩‍👧"), Cow::Borrowed(_)), "letters of all sorts stay");
+        assert_eq!(tame("a\nb\x1b[31mred", false), "a\nb\\u{1b}[31mred");
+        assert_eq!(
+            tame("\x1b[1mx\x1b[0m\x1b[2J\x1b]0;t\x07", true),
+            "\x1b[1mx\x1b[0m\\u{1b}[2J\\u{1b}]0;t\\u{7}"
+        );
+        let json = json_text("{\"a\":\"\u{7f}\u{202e}\"}");
+        assert_eq!(json, "{\"a\":\"\\u007f\\u202e\"}");
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["a"], "\u{7f}\u{202e}");
     }
 
     #[test]

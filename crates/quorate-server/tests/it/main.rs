@@ -11,6 +11,7 @@ mod faces;
 mod guard;
 mod handover_simulated;
 mod harness;
+mod hostile;
 mod http;
 mod incidents;
 mod join;

@@ -2,7 +2,7 @@
 
 use super::super::Global;
 use super::super::exit::{Failure, Outcome};
-use super::super::output::{self, Rows};
+use super::super::output::{self, Rows, plain};
 use super::{ShowArgs, failure};
 use quorate::guard::{
     FileGuard, FileOptions, Guard, Holder, Mark, RefusedOffer, Report, ResetLine, ResourceReport, SeatKeys,
@@ -120,7 +120,7 @@ pub(super) fn reset_sentence(line: &ResetLine) -> String {
         line.to,
         line.user,
         line.pid,
-        line.why
+        plain(&line.why)
     )
 }
 

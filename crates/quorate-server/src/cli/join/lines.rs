@@ -1,5 +1,6 @@
 //! An advisory as a line for people: `14:02:11.532  active        ordinal 1 (was 2)  token 184467  view 7  P2 left: ...`
 
+use crate::cli::output::plain;
 use owo_colors::OwoColorize;
 use quorate::advisory::{Advisory, CUT_OFF, Event, Form, Reason, Step};
 use quorate_core::state_machine::{Member, Role};
@@ -13,7 +14,7 @@ const NAMED_MAX: usize = 8;
 pub(super) fn line(advisory: &Advisory, coloured: bool, width: Option<usize>) -> String {
     let event = format!("{:<12}", advisory.event.as_str());
     let facts = format!("{:<18}  {:<14}  view {}", place(advisory), token(advisory), advisory.view);
-    let rest = format!("  {facts}  {}", words(advisory));
+    let rest = format!("  {facts}  {}", plain(&words(advisory)));
     let time = time(advisory.time_ms);
     let taken = time.chars().count() + 2 + event.chars().count();
     let rest = match width {

@@ -2,7 +2,7 @@
 
 use super::lines;
 use crate::cli::exit::Failure;
-use crate::cli::output::coloured;
+use crate::cli::output::{coloured, json_text};
 use quorate::advisory::Advisory;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -68,7 +68,10 @@ impl Out {
             advisory.previous = told;
         }
         match self.json {
-            true => serde_json::to_string(&advisory).expect("an advisory has text keys only") + "\n",
+            true => {
+                let json = serde_json::to_string(&advisory).expect("an advisory has text keys only");
+                json_text(&json).into_owned() + "\n"
+            }
             false => lines::line(&advisory, self.coloured, self.width) + "\n",
         }
     }

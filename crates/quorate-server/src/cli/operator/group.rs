@@ -1,7 +1,7 @@
 //! `quorate group`: the names in use.
 
 use super::super::exit::{Failure, Outcome};
-use super::super::output::{self, Rows, facts};
+use super::super::output::{self, Rows, facts, plain};
 use super::super::policy::{FaceArg, PolicyArgs};
 use super::super::{Global, block_on};
 use super::tables::{history_table, members_table, token};
@@ -103,7 +103,9 @@ fn list_groups(global: &Global) -> Outcome {
         rows.row([
             group.name.clone(),
             json::word(group.face().as_str_name()),
-            holder.map(|h| format!("{} (session {})", h.name, h.session)).unwrap_or_default(),
+            holder
+                .map(|h| plain(&format!("{} (session {})", h.name, h.session)).into_owned())
+                .unwrap_or_default(),
             holder.map(token).unwrap_or_default(),
             group.seats.to_string(),
             group.members.to_string(),
@@ -143,7 +145,7 @@ fn show_group(name: String, global: &Global) -> Outcome {
             "observers",
             match reply.observers.is_empty() {
                 true => "none".into(),
-                false => reply.observers.join(", "),
+                false => plain(&reply.observers.join(", ")).into_owned(),
             },
         ),
     ]);

@@ -1,7 +1,7 @@
 //! `quorate session`: who is connected, and for how long its lease lasts.
 
 use super::super::exit::{Failure, Outcome};
-use super::super::output::{self, Rows, facts};
+use super::super::output::{self, Rows, facts, plain};
 use super::super::{Global, block_on};
 use super::tables::places_table;
 use super::{PAGE, client, explained, fresh, refused, warn};
@@ -80,7 +80,7 @@ fn list_sessions(global: &Global) -> Outcome {
         let waits = session.places.iter().filter(|place| !place.waits.is_empty()).count();
         rows.row([
             session.session.to_string(),
-            session.label.clone(),
+            plain(&session.label).into_owned(),
             ago(Wall(session.opened_ms), now),
             Span::from_millis(session.ttl_ms).to_string(),
             session.remaining_ms.map(|ms| span(Span::from_millis(ms))).unwrap_or_default(),
@@ -119,7 +119,7 @@ fn show_session(session: u64, global: &Global) -> Outcome {
     let since = |ms: Option<u64>| ms.map(|ms| span(Span::from_millis(ms)));
     let mut rows = vec![
         ("session", info.session.to_string()),
-        ("label", info.label.clone()),
+        ("label", plain(&info.label).into_owned()),
         ("opened", format!("{} ({})", clock(Wall(info.opened_ms), now), ago(Wall(info.opened_ms), now))),
         ("ttl", Span::from_millis(info.ttl_ms).to_string()),
         ("lease left", since(info.remaining_ms).unwrap_or_else(unknown)),
@@ -128,7 +128,7 @@ fn show_session(session: u64, global: &Global) -> Outcome {
         ("on disconnect", json::word(info.on_disconnect().as_str_name())),
     ];
     if let Some(why) = &info.closing {
-        rows.push(("closing", why.clone()));
+        rows.push(("closing", plain(why).into_owned()));
     }
     let mut sections = vec![facts(&rows)];
     sections.extend(places_table(info));

@@ -1,6 +1,6 @@
 //! The tables that more than one command shows.
 
-use super::super::output::{Rows, Tone, columns, fold, paint};
+use super::super::output::{Rows, Tone, columns, fold, paint, plain};
 use crate::explain::words::{ago, clock};
 use crate::json;
 use crate::node::disk;
@@ -18,11 +18,14 @@ pub(super) fn members_table(reply: &proto::ExplainReply) -> Option<String> {
     let mut rows = Rows::new(&[">#", "name", ">session", "role", ">seat", ">token", "kind", "metadata"]);
     for member in &reply.members {
         let place = member.place.unwrap_or_default();
-        let metadata: Vec<String> =
-            member.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let metadata: Vec<String> = member
+            .metadata
+            .iter()
+            .map(|(key, value)| plain(&format!("{key}={value}")).into_owned())
+            .collect();
         rows.row([
             place.ordinal.map(|ordinal| ordinal.to_string()).unwrap_or_default(),
-            member.name.clone(),
+            plain(&member.name).into_owned(),
             member.session.to_string(),
             json::word(place.role().as_str_name()),
             place.seat.map(|seat| seat.no.to_string()).unwrap_or_default(),
@@ -52,7 +55,7 @@ pub(super) fn waiters_table(reply: &proto::ExplainReply) -> Option<String> {
         let turn = if waiter.position == 0 { String::new() } else { waiter.position.to_string() };
         rows.row([
             turn,
-            waiter.name.clone(),
+            plain(&waiter.name).into_owned(),
             waiter.session.to_string(),
             ago(Wall(waiter.since_ms), now),
             beside(names + 39, &shortened(reply, waiter)),
@@ -89,7 +92,7 @@ pub(super) fn deadlocks_table(reply: &proto::ExplainReply) -> Option<String> {
             let held_by = wait.held_by.iter().map(|session| format!("session {session}"));
             rows.row([
                 deadlock.tie.clone(),
-                wait.name.clone(),
+                plain(&wait.name).into_owned(),
                 match wait.through {
                     Some(inner) => format!("{} through {inner}", wait.session),
                     None => wait.session.to_string(),
@@ -157,9 +160,9 @@ pub(super) fn history_table(reply: &proto::ExplainReply) -> Option<String> {
         let gave = past.released.map(|token| format!("it gave up token {token}"));
         rows.row([
             clock(Wall(past.at_ms), now),
-            format!("{} (session {})", past.name, past.session),
-            format!("{}: {}", json::word(past.reason().as_str_name()), past.evidence),
-            gave.into_iter().chain(granted).collect::<Vec<_>>().join(", "),
+            plain(&format!("{} (session {})", past.name, past.session)).into_owned(),
+            plain(&format!("{}: {}", json::word(past.reason().as_str_name()), past.evidence)).into_owned(),
+            plain(&gave.into_iter().chain(granted).collect::<Vec<_>>().join(", ")).into_owned(),
         ]);
     }
     let last = match reply.history.len().min(HISTORY_SHOWN) {

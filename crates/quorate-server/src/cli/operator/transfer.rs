@@ -5,7 +5,7 @@
 //! waits its lease out.
 
 use super::super::exit::{Code, Failure, Outcome};
-use super::super::output::{self, Tone, paint};
+use super::super::output::{self, Tone, paint, plain};
 use super::super::{Global, block_on};
 use super::{client, refused};
 use crate::explain::words::{clock, shell};
@@ -169,6 +169,7 @@ impl Progress {
             return;
         }
         waits_for.clone_into(&mut self.said);
+        let waits_for = plain(waits_for);
         let clock = clock(disk::wall(), disk::wall());
         let mut terminal = io::stderr().lock();
         let start = if terminal.is_terminal() { "\r\x1b[K" } else { "" };
@@ -195,7 +196,7 @@ fn finish(args: &TransferArgs, end: End, begun: &proto::TransferReply, global: &
                     "outcome": "moved", "group": group, "to": to, "token": token.to_string(), "from": from,
                 }))?;
             } else {
-                let text = format!("{group} has moved to {to}, with token {token}");
+                let text = format!("{group} has moved to {}, with token {token}", plain(to));
                 output::line(paint(Tone::Good, &text))?;
             }
             Ok(ExitCode::SUCCESS)

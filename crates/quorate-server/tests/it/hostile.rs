@@ -1,0 +1,107 @@
+//! What careless, unlucky and hostile users do: terminal commands for names, other programs behind a port, a data
+//! directory that lost a file.
+
+use crate::harness::{Server, Stream, open, quorate, run, serve, wait};
+use quorate::proto::{self, client_frame::Frame};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// It would clear the screen, name the window, begin a line of its own, and turn the direction of writing.
+const NASTY: &str = "evil\x1b[2J\x1b]0;mine\x07\r\n14:02:09.207  active\u{9b}1m\u{7f}\u{202e}live";
+
+/// Whatever a terminal would obey, but for the ends of lines.
+fn obeyed(text: &str) -> Option<char> {
+    text.chars().find(|one| (one.is_control() && *one != '\n') || *one == '\u{202e}')
+}
+
+/// A session with a nasty label, that holds a lock, leads and is a member, under nasty names.
+async fn nasty(server: &Server) -> Stream {
+    let mut stream = Stream::begin(server.channel().await).await;
+    let Frame::Open(opening) = open(TTL, proto::OnDisconnect::Hold) else { panic!("it opens") };
+    stream.send(Frame::Open(proto::Open { label: NASTY.into(), ..opening })).await;
+    stream.next().await.expect("it is let in");
+    for (group, face) in
+        [("orders", proto::Face::Lock), ("boss", proto::Face::Leadership), ("workers", proto::Face::Group)]
+    {
+        let metadata = [("value".to_owned(), NASTY.to_owned()), (NASTY.to_owned(), "x".to_owned())].into();
+        let join = proto::Join {
+            group: group.into(),
+            face: face.into(),
+            name: NASTY.into(),
+            wait: true,
+            metadata,
+            ..Default::default()
+        };
+        let answer = stream.call(proto::call::Op::Join(join)).await;
+        assert!(matches!(answer, proto::answer::Reply::Joined(_)), "{answer:?}");
+    }
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_call_themselves_is_no_command_to_a_terminal() {
+    let server = Server::start();
+    let _stream = nasty(&server).await;
+    for arguments in [
+        &["group", "list"][..],
+        &["group", "show", "workers"],
+        &["group", "show", "orders"],
+        &["explain", "lock", "orders"],
+        &["explain", "leader", "boss"],
+        &["explain", "group", "workers"],
+        &["explain", "session", "1"],
+        &["session", "list"],
+        &["session", "show", "1"],
+        &["observe", "boss", "--once"],
+        &["lock", "orders", "--try", "--", "true"],
+        &["lock", "orders", "--wait", "1ms", "--", "true"],
+        &["transfer", "workers", "--to", NASTY],
+    ] {
+        let ran = server.run(arguments);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(obeyed(&said), None, "{arguments:?}: {said:?}");
+        assert!(said.contains("evil\\u{1b}[2J"), "{arguments:?} shows what it is: {said:?}");
+        let forged = said.lines().any(|line| line.starts_with("14:02:09.207"));
+        assert!(!forged, "{arguments:?}: nobody begins a line of their own: {said:?}");
+    }
+    for arguments in [&["group", "list"][..], &["explain", "lock", "orders"], &["session", "list"]] {
+        let ran = run(server.quorate().arg("--json").args(arguments)).ok();
+        assert_eq!(obeyed(&ran.stdout), None, "{arguments:?}: {:?}", ran.stdout);
+        assert!(!ran.json().is_empty(), "{arguments:?}");
+    }
+    let listed = server.json(&["group", "list"]);
+    assert!(
+        listed.iter().all(|group| group["holder"]["name"] == NASTY),
+        "programs get it as it is: {listed:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_members_name_forges_no_line_of_another_members() {
+    let server = Server::start();
+    let _stream = nasty(&server).await;
+    for json in [false, true] {
+        let mut command = server.quorate();
+        let mut member = command
+            .args(if json { &["--json"][..] } else { &[] })
+            .args(["join", "workers", "--name", "honest"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(member.stdout.take().unwrap()).lines();
+        let first = lines.next().expect("it says that it is in").unwrap();
+        kill_process(Pid::from_child(&member), Signal::TERM).unwrap();
+        assert_eq!(wait(&mut member).code(), Some(0));
+        assert_eq!(obeyed(&first), None, "{first:?}");
+        assert!(first.contains("honest") && first.contains("evil"), "all of it is one line: {first:?}");
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        assert_eq!(rest.len(), 1, "only that it left: {rest:?}");
+    }
+}
