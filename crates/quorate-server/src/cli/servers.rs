@@ -1,6 +1,7 @@
 //! Where the service is: `host:port` or a URL, several of them with commas, and how a tool reaches it.
 
 use super::exit::{Code, Failure};
+use quorate::proto::StatusRequest;
 use quorate::proto::operator_client::OperatorClient;
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// How long one address may take to answer. Long enough for a far network, short enough for a person.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The port where none is given.
 const PORT: u16 = 7420;
@@ -34,16 +35,19 @@ impl Servers {
         self.0.iter().map(|one| Self(vec![one.clone()]))
     }
 
-    /// Connects to the first address that answers.
+    /// Connects to the first address at which a service answers. That a port is open says nothing: whatever listens
+    /// there may be stopped, or something else, and the next address must get its turn.
     ///
     /// # Errors
     /// [`Code::Unreachable`] with each address and why it does not answer.
     pub async fn connect(&self) -> Result<Channel, Failure> {
         let mut reasons = Vec::new();
         for server in &self.0 {
-            match server.endpoint()?.connect().await {
-                Ok(channel) => return Ok(channel),
-                Err(error) => reasons.push(format!("{server} ({})", innermost(&error))),
+            let endpoint = server.endpoint()?;
+            match tokio::time::timeout(ANSWER_TIMEOUT, answering(&endpoint)).await {
+                Ok(Ok(channel)) => return Ok(channel),
+                Ok(Err(why)) => reasons.push(format!("{server} ({why})")),
+                Err(_) => reasons.push(format!("{server} (no answer within {} s)", ANSWER_TIMEOUT.as_secs())),
             }
         }
         Err(Failure::new(
@@ -73,7 +77,6 @@ impl Server {
         let endpoint = Endpoint::from_shared(format!("http://{self}"))
             .map_err(|error| Failure::usage(format!("{self} is no address: {error}")))?;
         endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .user_agent(concat!("quorate/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| Failure::failed(error.to_string()))
@@ -129,6 +132,18 @@ impl FromStr for Server {
             None if has_port => Err(wrong("has no valid port")),
             None => Ok(Self { host, port: PORT }),
         }
+    }
+}
+
+/// A connection over which a service has answered a first, cheap question.
+async fn answering(endpoint: &Endpoint) -> Result<Channel, String> {
+    let channel = endpoint.connect().await.map_err(|error| innermost(&error))?;
+    match OperatorClient::new(channel.clone()).status(StatusRequest {}).await {
+        Ok(_) => Ok(channel),
+        Err(status) if matches!(status.code(), tonic::Code::ResourceExhausted | tonic::Code::Unavailable) => {
+            Err(status.message().to_owned())
+        }
+        Err(_) => Err("what listens there is no service of quorate".into()),
     }
 }
 

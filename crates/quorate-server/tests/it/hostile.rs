@@ -105,3 +105,26 @@ async fn a_members_name_forges_no_line_of_another_members() {
         assert_eq!(rest.len(), 1, "only that it left: {rest:?}");
     }
 }
+
+#[test]
+fn a_port_where_something_else_listens_is_said_and_passed_over() {
+    let mail = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (other, stopped) = (mail.local_addr().unwrap(), silent.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in mail.incoming() {
+            let _ = stream.and_then(|mut stream| stream.write_all(b"220 mail.example ESMTP\r\n"));
+        }
+    });
+    let server = Server::start();
+    let all = format!("{other},{stopped},{}", server.address);
+    run(quorate().args(["--server", &all, "status"])).ok();
+    run(quorate().args(["--server", &all, "explain", "lock", "orders"])).ok();
+    let ran = run(quorate().args(["--server", &format!("{other},{stopped}"), "status"]));
+    assert_eq!(ran.code, Some(69), "{ran:?}");
+    let expected = format!(
+        "quorate: no service answers at {other} (what listens there is no service of quorate), {stopped} (no answer \
+         within 3 s); start one with `quorate serve`, or name another with --server or QUORATE_SERVER"
+    );
+    assert_eq!(ran.last_line(), expected);
+}
