@@ -8,7 +8,8 @@
 //! | `FORMAT` | `quorate-data 1`; written last, so a directory that has it was completely set up |
 //!
 //! A directory that holds anything else is somebody else's and is left alone. A directory whose
-//! `FORMAT` is there and whose log is not has lost it, and never becomes a new node (RULES R29).
+//! `FORMAT` is there and whose log is not has lost it, and never becomes a new node (RULES R29). Nor does one whose
+//! `FORMAT` is gone and whose log holds entries: they are of a node that was set up, and would be lost.
 
 use rustix::fs::FlockOperation;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -111,6 +112,17 @@ pub enum DirError {
         /// The file that is not there, or empty.
         file: &'static str,
     },
+    /// Its log holds entries, and its format file is gone.
+    #[error(
+        "{} holds a log with entries, but its file {FORMAT_FILE} is gone, so it is not known what they are: put the \
+         file back from a backup, or write `{FORMAT_WORD}{FORMAT}` into it if this release wrote the log; nothing \
+         was changed",
+        path.display()
+    )]
+    Unsealed {
+        /// The directory.
+        path: PathBuf,
+    },
 }
 
 impl DataDir {
@@ -177,6 +189,8 @@ struct Survey {
     lost: Option<&'static str>,
     /// The first thing, by name, that a fresh directory of ours could not hold.
     foreign: Option<String>,
+    /// The log holds entries, so it is of a directory that was sealed.
+    entries: bool,
 }
 
 impl Survey {
@@ -194,7 +208,8 @@ impl Survey {
         }
         let is_lost = |file: &&str| !fs::metadata(path.join(file)).is_ok_and(|log| log.len() > 0);
         let lost = [LOG_FILE, TABLES_FILE].into_iter().find(is_lost);
-        Ok(Self { sealed, lost, foreign: foreign.into_iter().min() })
+        let entries = super::journal::holds_entries(&path.join(LOG_FILE)).map_err(failed("read", path))?;
+        Ok(Self { sealed, lost, foreign: foreign.into_iter().min(), entries })
     }
 
     fn check(&self, path: &Path) -> Result<(), DirError> {
@@ -202,6 +217,7 @@ impl Survey {
         match (self.sealed, self.lost, &self.foreign) {
             (true, Some(file), _) => Err(DirError::Lost { path, file }),
             (false, _, Some(entry)) => Err(DirError::Foreign { path, entry: entry.clone() }),
+            (false, _, None) if self.entries => Err(DirError::Unsealed { path }),
             _ => Ok(()),
         }
     }

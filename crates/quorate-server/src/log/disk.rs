@@ -133,6 +133,19 @@ pub enum OpenError {
         /// The one that does.
         found: LogIndex,
     },
+    /// Entries at the end are gone that were acknowledged.
+    #[error(
+        "the log {file} ends at entry {last}, and entry {committed} was acknowledged: its end is lost or damaged; \
+         restore the directory from a backup, or begin again from a snapshot"
+    )]
+    End {
+        /// The file.
+        file: String,
+        /// The last entry that reads.
+        last: LogIndex,
+        /// The last that was committed.
+        committed: LogIndex,
+    },
     /// The writer's thread cannot be started.
     #[error("the thread that writes the log cannot be started: {source}")]
     Thread {
@@ -201,6 +214,7 @@ impl Disk {
                 OpenError::Hole { file, expected: LogIndex(expected), found }
             })?;
         }
+        loaded.check_end(&name)?;
         disk.committed = loaded.committed;
         if let Some(purged) = loaded.purged {
             disk.journal.purge(purged.index);
@@ -390,6 +404,18 @@ impl Opened {
 }
 
 impl Loaded {
+    /// That what was committed is there. The mark of it is never durable before the entries are.
+    fn check_end(&self, file: &str) -> Result<(), OpenError> {
+        let purged = self.purged.map(|purged| purged.index);
+        let last = self.entries.last().map(|entry| entry.position.index).or(purged);
+        match self.committed.map(|committed| committed.index) {
+            Some(committed) if Some(committed) > last => {
+                Err(OpenError::End { file: file.to_owned(), last: last.unwrap_or_default(), committed })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Takes in the next batch of the journal.
     ///
     /// # Errors

@@ -39,8 +39,11 @@ use super::record::Batch;
 use quorate_core::id::LogIndex;
 use redb::StorageBackend;
 use siphasher::sip::SipHasher13;
+use std::fs::File;
 use std::hash::Hasher;
-use std::io;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// What is written and read at once. Disks and page caches work in it, so no write touches the block of an
 /// acknowledged batch.
@@ -87,6 +90,18 @@ pub(super) struct Journal {
     purged: Option<u64>,
     /// The blocks of the batch under way; kept for its memory.
     blocks: Vec<u8>,
+}
+
+/// Whether a file, if it is there, was given a batch since it was created. The first batch of all lies behind the
+/// first block, and whatever takes its place later has a number as well.
+pub(super) fn holds_entries(file: &Path) -> io::Result<bool> {
+    let mut number = [0; 8];
+    let read = File::open(file).and_then(|file| file.read_exact_at(&mut number, BLOCK_BYTES));
+    match read {
+        Ok(()) => Ok(u64::from_le_bytes(number) != 0),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// One segment.

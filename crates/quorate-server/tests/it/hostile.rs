@@ -128,3 +128,43 @@ fn a_port_where_something_else_listens_is_said_and_passed_over() {
     );
     assert_eq!(ran.last_line(), expected);
 }
+
+/// A directory that a service with one name used, and left in order.
+fn used(root: &Path) -> std::path::PathBuf {
+    let data = root.join("data");
+    let mut server = Server::on(&data, &[]);
+    server.run(&["group", "create", "kept"]).ok();
+    server.stop();
+    data
+}
+
+#[test]
+fn a_directory_without_its_format_file_is_not_founded_anew() {
+    let root = tempfile::tempdir().unwrap();
+    let data = used(root.path());
+    let (log, format) = (data.join("node.log"), data.join("FORMAT"));
+    let (before, sealed) = (fs::read(&log).unwrap(), fs::read(&format).unwrap());
+    fs::remove_file(&format).unwrap();
+    let refused = run(&mut serve(&data, &[]));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.last_line().contains("its file FORMAT is gone"), "{refused:?}");
+    assert!(fs::read(&log).unwrap() == before, "nothing of the log was touched");
+    fs::write(&format, sealed).unwrap();
+    let server = Server::on(&data, &[]);
+    assert_eq!(server.json(&["group", "list"])[0]["name"], "kept");
+}
+
+#[test]
+fn a_log_whose_acknowledged_end_is_gone_says_so() {
+    const BLOCK: usize = 4_096;
+    let root = tempfile::tempdir().unwrap();
+    let data = used(root.path());
+    let log = data.join("node.log");
+    let mut bytes = fs::read(&log).unwrap();
+    let last = bytes.iter().rposition(|byte| *byte != 0).unwrap() / BLOCK;
+    bytes[(last - 1) * BLOCK..(last + 1) * BLOCK].fill(0);
+    fs::write(&log, bytes).unwrap();
+    let refused = run(&mut serve(&data, &[]));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.last_line().contains("was acknowledged: its end is lost or damaged"), "{refused:?}");
+}
