@@ -14,7 +14,7 @@
 use super::dir::{DataDir, DirError};
 use super::disk::{Change, Disk, Loaded, OpenError};
 use super::record::{Ballot, Entry, Members, Payload, Position, SnapshotHead, Term};
-use quorate_core::id::{ClusterId, LogIndex, NodeId};
+use quorate_core::id::{ClusterId, LogIndex, NodeId, Token};
 use quorate_core::state_machine::{CodecError, Restore, Restored, StateMachine};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,9 @@ pub struct Archive {
     /// The state.
     pub machine: StateMachine,
 }
+
+/// The greatest floor of tokens that leaves room above it.
+const FLOOR_MAX: Token = Token(1 << 62);
 
 /// Why there is no snapshot, or no directory of one. Nothing that was there before was changed.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +136,16 @@ pub enum ArchiveError {
     /// The log in it does not open.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// No cluster has given out so great a token, and above it there would be too few.
+    #[error(
+        "token {floor} was never given out: a cluster that grants a million a second comes to {FLOOR_MAX} in 146,000 \
+         years. It is a typing error, or a guard has seen one: correct that with `quorate guard reset RESOURCE \
+         --floor TOKEN`; nothing was restored"
+    )]
+    Floor {
+        /// The floor that was asked for.
+        floor: Token,
+    },
     /// There is no data in the directory.
     #[error("{} holds no data of quorate: nothing was saved", path.display())]
     Nothing {
@@ -260,6 +273,9 @@ impl Archive {
     /// [`ArchiveError::Exists`] if the directory is not empty; nothing was changed, whatever the error.
     pub fn restore(mut self, dir: &Path, restore: &Restore) -> Result<Restored, ArchiveError> {
         check_vacant(dir)?;
+        if restore.floor > FLOOR_MAX {
+            return Err(ArchiveError::Floor { floor: restore.floor });
+        }
         let restored =
             self.machine.restore(restore).map_err(|refusal| ArchiveError::Refused(refusal.to_string()))?;
         let position = Position { term: Term(self.head.term), index: LogIndex(self.head.index) };

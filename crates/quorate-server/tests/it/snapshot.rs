@@ -60,6 +60,9 @@ async fn r30_a_restored_service_is_another_cluster_above_what_the_guards_saw() {
     let low = restore(&["--token-floor", &first.to_string(), "--guard", text(&state)]);
     assert_eq!(low.code, Some(1));
     assert!(low.last_line().contains(&format!("has seen token {second}")), "{low:?}");
+    let absurd = restore(&["--token-floor", "18446744073709551615"]);
+    assert_eq!(absurd.code, Some(1), "no token would be left: {absurd:?}");
+    assert!(absurd.last_line().contains("was never given out"), "{absurd:?}");
     let absent = restore(&["--guard", text(&root.path().join("nothing.guard"))]);
     assert_eq!(absent.code, Some(1), "a guard that is not there says nothing: {absent:?}");
     assert!(!data.exists(), "nothing was restored so far");
