@@ -16,6 +16,7 @@ use crate::metrics::{self, Metrics};
 use crate::operator::Operator;
 use crate::sessions;
 use axum::Router;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -167,7 +168,11 @@ struct Page {
     max: u32,
 }
 
-async fn groups(State(desk): State<Desk>, Query(page): Query<Page>) -> Response {
+async fn groups(State(desk): State<Desk>, page: Result<Query<Page>, QueryRejection>) -> Response {
+    let Query(page) = match page {
+        Ok(page) => page,
+        Err(rejection) => return failure(StatusCode::BAD_REQUEST, &rejection.body_text()),
+    };
     let request = proto::ListGroupsRequest { after: page.after, max: page.max };
     let listed = desk.operator.list_groups(request).await;
     answer(listed.map(|(reply, stale)| {
@@ -176,7 +181,11 @@ async fn groups(State(desk): State<Desk>, Query(page): Query<Page>) -> Response 
     }))
 }
 
-async fn list_sessions(State(desk): State<Desk>, Query(page): Query<Page>) -> Response {
+async fn list_sessions(State(desk): State<Desk>, page: Result<Query<Page>, QueryRejection>) -> Response {
+    let Query(page) = match page {
+        Ok(page) => page,
+        Err(rejection) => return failure(StatusCode::BAD_REQUEST, &rejection.body_text()),
+    };
     let Ok(after) = (if page.after.is_empty() { Ok(0) } else { page.after.parse() }) else {
         return failure(StatusCode::BAD_REQUEST, "after is the number of a session");
     };
@@ -188,8 +197,12 @@ async fn list_sessions(State(desk): State<Desk>, Query(page): Query<Page>) -> Re
     }))
 }
 
-async fn explain(State(desk): State<Desk>, Path((kind, name)): Path<(String, String)>) -> Response {
+async fn explain(State(desk): State<Desk>, asked: Result<Path<(String, String)>, PathRejection>) -> Response {
     use proto::explain_request::Kind;
+    let Path((kind, name)) = match asked {
+        Ok(asked) => asked,
+        Err(rejection) => return failure(StatusCode::BAD_REQUEST, &rejection.body_text()),
+    };
     let kind = match kind.as_str() {
         "group" => Kind::Group,
         "lock" => Kind::Lock,

@@ -27,6 +27,18 @@ fn an_unknown_path_lists_what_exists() {
 }
 
 #[test]
+fn an_address_that_does_not_read_is_refused_in_json_too() {
+    let server = Server::start();
+    for path in
+        ["/v1/groups?max=abc", "/v1/groups?max=-1", "/v1/sessions?max=9999999999", "/v1/explain/lock/%ff%fe"]
+    {
+        let (status, body) = server.get(path);
+        assert_eq!((status, &body["code"]), (400, &"bad_request".into()), "{path}: {body}");
+        assert!(!body["error"].as_str().unwrap().is_empty(), "{path}");
+    }
+}
+
+#[test]
 fn status_is_the_same_object_for_curl_and_for_the_cli() {
     let server = Server::start();
     let (status, curl) = server.get("/v1/status");
