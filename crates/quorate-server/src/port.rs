@@ -99,6 +99,9 @@ impl Line {
     }
 }
 
+/// How often it is said that connections cannot be accepted.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+
 /// How many connections there are and were.
 #[derive(Debug, Default)]
 pub struct Lines {
@@ -147,6 +150,7 @@ impl Port {
         let room = Arc::new(Semaphore::new(self.max));
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
         let mut tasks = JoinSet::new();
+        let mut complaint = Complaint::default();
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -157,7 +161,7 @@ impl Port {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    pause_after(&error).await;
+                    complaint.pause_after(&error).await;
                     continue;
                 }
             };
@@ -187,11 +191,34 @@ impl Port {
     }
 }
 
-/// Too many open files and the like pass; the loop must not spin meanwhile.
-async fn pause_after(error: &io::Error) {
-    if !matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) {
-        tracing::warn!("cannot accept a connection: {error}");
+/// What is said about connections that cannot be accepted: too many open files last, and are no reason to fill the
+/// log of whoever is short of something.
+#[derive(Default)]
+struct Complaint {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Complaint {
+    /// Too many open files and the like pass; the loop must not spin meanwhile.
+    async fn pause_after(&mut self, error: &io::Error) {
+        if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) {
+            return;
+        }
+        if let Some(unsaid) = self.due() {
+            tracing::warn!(unsaid, "cannot accept a connection: {error}");
+        }
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    /// Whether it is time to say so, and how many times it was not said since.
+    fn due(&mut self) -> Option<u64> {
+        if self.last.is_some_and(|last| last.elapsed() < COMPLAIN_EVERY) {
+            self.unsaid += 1;
+            return None;
+        }
+        self.last = Some(Instant::now());
+        Some(std::mem::take(&mut self.unsaid))
     }
 }
 
@@ -385,5 +412,19 @@ impl AsyncWrite for Wire {
                 return Poll::Ready(Ok(()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_that_lasts_does_not_fill_the_log() {
+        let mut complaint = Complaint::default();
+        assert_eq!(complaint.due(), Some(0));
+        assert!((0..200).all(|_| complaint.due().is_none()), "ten seconds of failures are said once");
+        complaint.last = Instant::now().checked_sub(COMPLAIN_EVERY);
+        assert_eq!(complaint.due(), Some(200), "and then how many they were");
     }
 }
