@@ -203,12 +203,16 @@ fn command_line_error(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Failure::usage("a command is missing; they are listed above").report()
         }
-        _ => {
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
-            Failure::usage(first.trim_start_matches("error: ")).report()
-        }
+        _ => Failure::usage(first_sentence(&error.to_string())).report(),
     }
+}
+
+/// What is wrong with a command line, in one line: also which arguments are missing, which are listed below it.
+fn first_sentence(text: &str) -> String {
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ");
+    let listed = lines.take_while(|line| first.ends_with(':') && line.starts_with("  ")).map(str::trim);
+    std::iter::once(first).chain(listed).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs a command's work on a runtime of its own, in this thread.

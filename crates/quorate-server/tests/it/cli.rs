@@ -47,6 +47,7 @@ fn a_wrong_command_line_is_code_2_with_the_same_last_line() {
             "quorate: invalid value 'a b' for '--server <ADDRESS>': \"a b\" is no \
          address; an address is host:port or http://host:port",
         ),
+        (&["lock", "orders"], "quorate: the following required arguments were not provided: <COMMAND>..."),
         (&[], "quorate: a command is missing; they are listed above"),
     ] {
         let ran = run(quorate().args(arguments));
