@@ -30,6 +30,9 @@ use std::time::{Duration, UNIX_EPOCH};
 /// load; beyond it, whoever has the lock was stopped.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
+/// As many links are followed as the system follows.
+const LINKS_MAX: usize = 40;
+
 const LOCK_MAGIC: &str = "quorate-guard-lock";
 
 #[derive(Clone, Debug)]
@@ -53,6 +56,23 @@ pub(super) struct Session<'a> {
     pub(super) state: State,
 }
 
+/// Where a link leads to whose file is not there yet; the path itself, if it is none. A state that was founded in the
+/// place of the link would be another guard than the one that is reached by the file's own name.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&path) {
+            Ok(next) => path = parent(&path).join(next),
+            // No link, or nothing at all.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {
+                return Ok(path);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::InvalidInput.into())
+}
+
 /// What the lock file remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LockLine {
@@ -71,8 +91,9 @@ impl Store {
         let path = match fs::canonicalize(path) {
             Ok(path) => path,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let path = target(path).map_err(failed)?;
                 let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-                fs::canonicalize(parent(path)).map_err(failed)?.join(name)
+                fs::canonicalize(parent(&path)).map_err(failed)?.join(name)
             }
             Err(error) => return Err(failed(error)),
         };

@@ -394,6 +394,23 @@ fn r34_two_names_of_one_state_are_one_guard() {
 }
 
 #[test]
+fn a_link_to_a_state_that_is_not_there_yet_is_not_another_guard() {
+    let place = Place::new();
+    let links = ["first", "second"].map(|link| place.dir.path().join(link));
+    std::os::unix::fs::symlink("second", &links[0]).expect("linked");
+    std::os::unix::fs::symlink("orders.guard", &links[1]).expect("linked");
+    let founded = FileGuard::open(&links[0], FileOptions::default()).expect("founded");
+    drop(founded.enter(&orders(), offer(42)).expect("nobody was there"));
+    assert!(links.iter().all(|link| link.is_symlink()), "the state is where they lead");
+    assert!(place.guard().enter(&orders(), offer(41)).is_err(), "both names have one floor");
+    let (a, b) = (place.dir.path().join("a"), place.dir.path().join("b"));
+    std::os::unix::fs::symlink("a", &b).expect("linked");
+    std::os::unix::fs::symlink("b", &a).expect("linked");
+    let circle = FileGuard::open(&a, FileOptions::default());
+    assert!(matches!(circle, Err(GuardError::Io { .. })), "{circle:?}");
+}
+
+#[test]
 fn l2_a_crash_at_each_step_of_a_write_leaves_the_old_floors_or_the_new() {
     let place = Place::new();
     let guard = place.used();
