@@ -102,10 +102,11 @@ impl StateMachine {
         if open >= u64::from(self.limits.sessions) {
             return Err(limit("open sessions", self.limits.sessions, open + 1));
         }
-        if ttl > self.limits.ttl_max || ttl == Span::ZERO {
-            let max = self.limits.ttl_max.as_millis();
-            let what = "milliseconds of a lease (at least 1)".into();
-            return Err(Refusal::Limit { what, max, asked: ttl.as_millis() });
+        if ttl > self.limits.ttl_max {
+            return Err(Refusal::TooLong { what: "a lease".into(), max: self.limits.ttl_max, asked: ttl });
+        }
+        if ttl == Span::ZERO {
+            return Err(limit("milliseconds of a lease (at least 1)", u32::MAX, 0));
         }
         if label.len() > crate::id::NAME_BYTES_MAX {
             let max = crate::id::NAME_BYTES_MAX as u32;

@@ -95,8 +95,7 @@ fn r7_a_lease_above_the_ceiling_is_an_error_that_says_so() {
     let Reply::Refused(refusal) = log.apply(open(Span::from_secs(601))).reply else { panic!() };
     assert_eq!(
         refusal.to_string(),
-        "the limit for milliseconds of a lease (at least 1) is 600000, and this would be 601000; \
-         nothing was changed"
+        "the limit for a lease is 10 min, and this would be 601 s; nothing was changed"
     );
     let Reply::Opened(opened) = log.apply(open(Span::from_secs(600))).reply else { panic!() };
     assert_eq!(opened.ttl, Span::from_secs(600), "the effective one is answered");

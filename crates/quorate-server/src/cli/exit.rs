@@ -1,6 +1,6 @@
 //! How a command ends: an exit code from one table, and a last line on standard error that says why.
 //!
-//! `quorate lock` and `quorate run` end with the code of the command that they ran, which may be any number.
+//! `quorate lock` and `quorate lead` end with the code of the command that they ran, which may be any number.
 //! So the last line on standard error is `quorate: REASON` exactly when the code is Quorate's own.
 
 use super::output::plain;

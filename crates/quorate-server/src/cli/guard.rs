@@ -2,7 +2,7 @@
 //! write to. What it promises is on the page of [`quorate::guard`]; this is its command line.
 //!
 //! Nothing here talks to the service: the token comes with the command, from the command line or from the
-//! environment that `quorate lock` and `quorate run` make.
+//! environment that `quorate lock` and `quorate lead` make.
 
 mod command;
 mod show;
@@ -241,14 +241,14 @@ impl OfferArgs {
         }
     }
 
-    /// What is offered: from the command line, else from the environment of `quorate lock` and `run`.
+    /// What is offered: from the command line, else from the environment of `quorate lock` and its like.
     fn offer(&self) -> Result<Offer, Failure> {
         let token = match self.token {
             Some(token) => token,
             None => from_environment("QUORATE_TOKEN", |text| text.parse().ok())?.ok_or_else(|| {
                 Failure::usage(
-                    "no token: give it after the resource, or run this under `quorate lock` or \
-                     `quorate run`, which set QUORATE_TOKEN",
+                    "no token: give it after the resource, or run this under `quorate lock` \
+                     or `quorate lead`, which set QUORATE_TOKEN",
                 )
             })?,
         };

@@ -15,6 +15,7 @@ pub(super) mod wrapper;
 use super::exit::{Code, Failure, Outcome};
 use super::{Global, block_on};
 use clap::{Args, ValueEnum};
+use quorate::error::Code as RefusalCode;
 use quorate::{Client, Error, Lock, LockGuard, RwLock, Semaphore, Session};
 use signals::{Asked, FORWARDED};
 use std::ffi::OsString;
@@ -239,6 +240,8 @@ pub(super) fn failure(error: Error) -> Failure {
         Error::Address { .. } | Error::Name { .. } | Error::Options(_) | Error::LeaseTooShort { .. } => {
             Code::Usage
         }
+        // A lease that is longer than any, or a drain than the lease.
+        Error::Refused { code: RefusalCode::TooLong, .. } => Code::Usage,
         _ => Code::Failed,
     };
     Failure::new(code, error.to_string())

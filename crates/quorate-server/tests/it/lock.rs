@@ -265,11 +265,16 @@ fn the_last_line_tells_whose_the_code_is() {
 }
 
 #[test]
-fn a_lease_below_the_floor_is_refused_in_the_services_words() {
+fn a_lease_below_the_floor_or_above_the_ceiling_is_refused_in_the_services_words() {
     let place = Place::with(&["--ttl-floor", "1s"]);
     let ran = place.run(&["--ttl", "300ms"], "true");
     assert_eq!(ran.code, Some(2));
     for part in ["quorate: ", "300 ms", "1 s"] {
+        assert!(ran.last_line().contains(part), "{part} in {ran:?}");
+    }
+    let ran = place.run(&["--ttl", "20m"], "true");
+    assert_eq!(ran.code, Some(2));
+    for part in ["quorate: the limit for a lease is ", "20 min"] {
         assert!(ran.last_line().contains(part), "{part} in {ran:?}");
     }
     let ran = place.run(&["--ttl", "3s", "--grace", "2s"], "true");
