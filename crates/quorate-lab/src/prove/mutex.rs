@@ -398,7 +398,7 @@ fn maekawa_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
 
 /// Calm worlds, in which the basic form deadlocks all the same.
 fn basic_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
-    let nodes = |_| "protocol=maekawa form=basic order=unordered".into();
+    let nodes = |_| "protocol=maekawa form=basic".into();
     fuzzed(asked, one_inside, nodes, |maker: Maker<Maekawa>, n| Fuzzer {
         network: Network::unordered(),
         ..Fuzzer::of_mutex(maker, n, Odds::default())

@@ -40,6 +40,25 @@ fn a_scenario_is_written_by_its_first_update_and_then_holds() {
     wrong(&["run", file, "--json", "--text"], "one of both");
 }
 
+/// `quorate lab check ... > FILE; quorate lab run FILE`, as the help says.
+#[test]
+fn what_is_found_is_played_again_as_it_was_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("found.txt");
+    for (args, shows) in [
+        (["check", "term", "--without", "disk"], "VIOLATED: "),
+        (["check", "bully", "--without", "answers"], "n1 elected n1"),
+        (["fuzz", "term", "--mutant", "half-is-enough"], "VIOLATED: "),
+        (["fuzz", "maekawa-basic", "--seeds", "1000"], "waits to enter"),
+    ] {
+        let printed = File::create(&file).unwrap();
+        let found = quorate().arg("lab").args(args).stdout(printed).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(found.code(), Some(1), "{args:?}");
+        let again = lab(&["run", file.to_str().unwrap()]).ok();
+        assert!(again.stdout.contains(shows), "{args:?}: {}", again.stdout);
+    }
+}
+
 #[test]
 fn a_trace_is_drawn_as_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();

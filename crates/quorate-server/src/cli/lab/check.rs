@@ -196,7 +196,7 @@ fn searched(
         }))?;
     } else {
         if let Some((_, scenario)) = &found.violation {
-            output::line(scenario)?;
+            output::line(scenario.trim_end())?;
         }
         aside(&format!("{}: {verdict}", subject.name));
         aside(&format!(
@@ -253,7 +253,7 @@ pub(super) fn fuzz(args: &FuzzArgs, global: &Global) -> Outcome {
         }))?;
     } else {
         if let Some(failed) = failure {
-            output::line(&failed.scenario)?;
+            output::line(failed.scenario.trim_end())?;
         }
         let holds = match signal {
             None => format!("holds: {}", subject.claim),

@@ -152,7 +152,7 @@ pub(super) fn run(args: &RunArgs, global: &Global) -> Outcome {
     let stage =
         played.stage.as_ref().ok_or_else(|| usage(format!("{name} begins no world: it needs nodes")))?;
     let story = stage.story(&name, sentence(&script));
-    let same = args.seed.is_some() || args.update || played.text == script;
+    let same = args.seed.is_some() || args.update || played.text.trim_end() == script.trim_end();
     let quiet = args.forms.text || global.json;
     if !quiet {
         output::line(played.text.trim_end())?;
