@@ -236,6 +236,24 @@ fn reached<F: Copy + 'static>(planted: Option<F>, times: fn(F) -> u64) -> Option
     planted.map(|flaw| -> Box<dyn Fn() -> u64> { Box::new(move || times(flaw)) })
 }
 
+/// Runs random worlds, and counts how often the place of a left-out line was come to meanwhile.
+fn counting<F: Copy + 'static>(
+    planted: Option<F>,
+    times: fn(F) -> u64,
+    run: impl FnOnce() -> Result<Fuzzed, String>,
+) -> Result<Fuzzed, String> {
+    let reached = reached(planted, times);
+    let before = reached.as_ref().map(|reached| reached());
+    let mut done = run()?;
+    done.reached = reached.map(|reached| reached() - before.unwrap_or_default());
+    Ok(done)
+}
+
+/// The option of `nodes` that leaves a line out.
+fn left_out(flaw: Option<&str>) -> String {
+    flaw.map_or(String::new(), |name| format!(" flaw={name}"))
+}
+
 /// The scenario with its history filled in; without it if it cannot be played.
 fn played(script: String) -> String {
     script::play(&script).map_or(script, |played| played.text)

@@ -1,6 +1,9 @@
 //! The rows of elections.
 
-use super::{Fuzzed, Proof, Search, Searched, Shown, Subject, Watch, Worlds, fuzzed, named, need, reached};
+use super::{
+    Fuzzed, Proof, Search, Searched, Shown, Subject, Watch, Worlds, counting, fuzzed, left_out, named, need,
+    reached,
+};
 use crate::catalog::{Named, made};
 use crate::election::check;
 use crate::election::worlds::{EVERYTHING, STOPS, first_and_new_lives, fuzzer, nobody, only, ordered};
@@ -106,7 +109,7 @@ fn run<P: Elects + Named>(
 ) -> Result<Searched, String> {
     let Small { order, faults, timing, detector, calls, invariant, rest, nodes } = small;
     let unordered = if order == Order::Fifo { "" } else { " order=unordered" };
-    let nodes = format!("nodes {n} protocol={nodes}{unordered}{}", words(planted));
+    let nodes = format!("nodes {n} protocol={nodes}{unordered}{}", left_out(planted.map(Flaw::name)));
     let rules = Rules { maker: made(&nodes)?, n, order, faults, timing, detector, calls };
     let proof = Proof {
         explorer: Explorer { rules, invariant, rest, states_max: asked.states_max },
@@ -114,10 +117,6 @@ fn run<P: Elects + Named>(
         reached: reached(planted, Flaw::reached),
     };
     Ok(proof.run(watch))
-}
-
-fn words(planted: Option<Flaw>) -> String {
-    planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()))
 }
 
 /// Who comes back starts by itself only where all do.
@@ -296,7 +295,6 @@ fn agreeing<P: Elects + Named>(
 
 fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     let planted = flaw(asked.flaw.as_deref(), &TERM)?;
-    let before = planted.map(Flaw::reached);
     let (asked, pre_vote, odds) = match planted {
         None => (asked.clone(), " prevote=yes", EVERYTHING),
         Some(Flaw::HalfIsEnough) => {
@@ -309,13 +307,13 @@ fn term_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
         }
     };
     let nodes = |_| {
-        let flaw = words(planted);
+        let flaw = left_out(planted.map(Flaw::name));
         format!("protocol=term election=150ms..300ms heartbeat=40ms{pre_vote}{flaw}")
     };
-    let mut done = fuzzed(&asked, check::one_in_a_term, nodes, |maker, n| {
-        let fuzzer = fuzzer(maker, n, Network::noisy(), odds);
-        Fuzzer { check: one_in_a_term_of_a_world, ..fuzzer }
-    })?;
-    done.reached = planted.map(|flaw| flaw.reached() - before.unwrap_or_default());
-    Ok(done)
+    counting(planted, Flaw::reached, || {
+        fuzzed(&asked, check::one_in_a_term, nodes, |maker, n| {
+            let fuzzer = fuzzer(maker, n, Network::noisy(), odds);
+            Fuzzer { check: one_in_a_term_of_a_world, ..fuzzer }
+        })
+    })
 }

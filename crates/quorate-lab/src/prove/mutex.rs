@@ -1,6 +1,9 @@
 //! The rows of mutual exclusion.
 
-use super::{Fuzzed, Proof, Search, Shown, Subject, Worlds, fuzzed, fuzzed_after, named, need, reached};
+use super::{
+    Fuzzed, Proof, Search, Shown, Subject, Worlds, counting, fuzzed, fuzzed_after, left_out, named, need,
+    reached,
+};
 use crate::catalog::{Named, made, one_has_the_token};
 use crate::check::{entries, nobody_waits_unharmed, one_inside, one_token, one_token_and_one_inside};
 use crate::explore::{Explorer, Invariant, Rest};
@@ -167,7 +170,7 @@ fn proof<P: Mutex + Named>(
 ) -> Result<Proof<P>, String> {
     let Small { n, order, faults, calls } = small;
     let unordered = if order == Order::Fifo { "" } else { " order=unordered" };
-    let nodes = format!("nodes {n} protocol={nodes}{unordered}{}", words(planted));
+    let nodes = format!("nodes {n} protocol={nodes}{unordered}{}", left_out(planted.map(Flaw::name)));
     let detector = faults.crashes > 0;
     let rules = Rules { maker: made(&nodes)?, n, order, faults, timing: Timing::Any, detector, calls };
     let (invariant, rest): (Invariant<P>, Rest<P>) = (one_inside, rest(&faults));
@@ -176,10 +179,6 @@ fn proof<P: Mutex + Named>(
         nodes,
         reached: reached(planted, Flaw::reached),
     })
-}
-
-fn words(planted: Option<Flaw>) -> String {
-    planted.map_or(String::new(), |flaw| format!(" flaw={}", flaw.name()))
 }
 
 /// None; without the disk one that crashes and starts with an empty one.
@@ -337,23 +336,15 @@ fn in_searches_only(flaw: Flaw, subject: &str) -> String {
     format!("{name} shows in a complete search: quorate lab check {subject} --mutant {name}")
 }
 
-/// Counts how often the flaw was reached meanwhile.
-fn counting(planted: Option<Flaw>, run: impl FnOnce() -> Result<Fuzzed, String>) -> Result<Fuzzed, String> {
-    let before = planted.map(Flaw::reached);
-    let mut done = run()?;
-    done.reached = planted.map(|flaw| flaw.reached() - before.unwrap_or_default());
-    Ok(done)
-}
-
 fn central_worlds(asked: &Worlds) -> Result<Fuzzed, String> {
     let planted = flaw(asked.flaw.as_deref(), &CENTRAL)?;
-    let nodes = |_| format!("protocol=central lease=400ms durable=yes{}", words(planted));
+    let nodes = |_| format!("protocol=central lease=400ms durable=yes{}", left_out(planted.map(Flaw::name)));
     let calm_clocks = Odds { pause: 0, clock_jump: 0, ..Odds::EVERYTHING };
     match planted {
         None => fuzzed(asked, one_inside, nodes, |maker: Maker<Central>, n| {
             Fuzzer::of_mutex(maker, n, calm_clocks)
         }),
-        Some(Flaw::EarlyGrant) => counting(planted, || {
+        Some(Flaw::EarlyGrant) => counting(planted, Flaw::reached, || {
             fuzzed(asked, one_inside, nodes, |maker: Maker<Central>, n| {
                 let odds = Odds {
                     faults_max: 6,
