@@ -256,7 +256,12 @@ impl<P: Portable> Driver<P> {
             let _ = answer.send(look(machine, progress));
         };
         self.put(Inbound::Look(Box::new(look))).await?;
-        answered.await.map_err(|_| DriverError::Stopped)
+        // One that was on its way when the process ended stays unread, and is not dropped either.
+        tokio::select! {
+            biased;
+            answer = answered => answer.map_err(|_| DriverError::Stopped),
+            () = self.inbox.closed() => Err(DriverError::Stopped),
+        }
     }
 
     /// The next event, in order; none once the process has stopped.

@@ -23,6 +23,7 @@ use openraft::errors::{
 };
 use openraft::impls::BasicNode;
 use openraft::metrics::RaftServerMetrics;
+use openraft::rt::Select2;
 use openraft::type_config::TypeConfigExt;
 use openraft::{AsyncRuntime, Raft, RaftMetrics, ReadPolicy, ServerState};
 use quorate_core::id::{LogIndex, NodeId};
@@ -37,6 +38,10 @@ use std::time::Duration;
 /// The log is compacted before its time when it has grown to this size, so that large proposals
 /// cannot fill the memory: the whole log after the last snapshot is held there.
 pub const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// How long an answer is waited for after the engine's end. The library looks for a second after its end, to tell the
+/// reason, and must not be interrupted then: whoever asks for the reason first finds it out for all the others.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// One node of the replicated log. Clones share it.
 pub struct Engine<RT: AsyncRuntime> {
@@ -225,7 +230,8 @@ impl<RT: AsyncRuntime> Engine<RT> {
                 dir: Mutex::new(None),
             }),
         };
-        engine.begin(options.found).await?;
+        let begun = engine.answered(engine.begin(options.found)).await;
+        begun.unwrap_or_else(|| Err(StartError::Engine(engine.ended())))?;
         Ok((engine, reader))
     }
 
@@ -275,7 +281,11 @@ impl<RT: AsyncRuntime> Engine<RT> {
         if let Some(why) = self.inner.store.health().why() {
             return Err(ProposeError::NotDone(Unable::Stopped { why: why.to_string() }));
         }
-        match self.inner.raft.client_write(Item(Arc::new(proposal))).await {
+        let written = self.inner.raft.client_write(Item(Arc::new(proposal)));
+        let Some(written) = self.answered(written).await else {
+            return Err(ProposeError::Unknown { why: self.ended() });
+        };
+        match written {
             Ok(written) => {
                 self.bound_log().await;
                 Ok(written.data)
@@ -295,7 +305,10 @@ impl<RT: AsyncRuntime> Engine<RT> {
     /// # Errors
     /// [`Unable`]: nothing was confirmed.
     pub async fn confirm(&self) -> Result<LogIndex, Unable> {
-        let result = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
+        let confirmed = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex);
+        let Some(result) = self.answered(confirmed).await else {
+            return Err(Unable::Stopped { why: self.ended() });
+        };
         if let Some(why) = self.inner.store.health().why() {
             return Err(Unable::Stopped { why: why.to_string() });
         }
@@ -377,23 +390,16 @@ impl<RT: AsyncRuntime> Engine<RT> {
     /// # Errors
     /// [`PeerError`] if it is not a message of this version, or the engine has stopped.
     pub async fn hear(&self, message: &[u8]) -> Result<Vec<u8>, PeerError> {
-        network::hear(&self.inner.raft, message).await
+        let heard = self.answered(network::hear(&self.inner.raft, message)).await;
+        heard.unwrap_or_else(|| Err(PeerError(self.ended())))
     }
 
     /// Resolves with the reason, a sentence, when the engine or its store has ended; also after
     /// [`shutdown`](Self::shutdown). The process serves nothing useful after that and should stop: a
     /// node whose disk failed must not go on (RULES R28).
     pub async fn fatal(&self) -> String {
-        let mut leadership = self.leadership();
-        let ended = async move { while leadership.changed().await.is_some() {} };
-        RT::select2(self.inner.store.health().failed(), ended).await;
-        let raft = self.inner.raft.metrics();
-        let state = raft.borrow_watched().running_state.clone();
-        match (self.inner.store.health().why(), state) {
-            (Some(why), _) => why.to_string(),
-            (None, Err(error)) => self.reason(&error),
-            (None, Ok(())) => "the log engine panicked".to_owned(),
-        }
+        RT::select2(self.inner.store.health().failed(), self.end()).await;
+        self.ended()
     }
 
     /// Stops the node: what was acknowledged is durable, the log file is closed and the data directory
@@ -426,6 +432,34 @@ impl<RT: AsyncRuntime> Engine<RT> {
 
     fn dir(&self) -> std::sync::MutexGuard<'_, Option<DataDir>> {
         self.inner.dir.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when the library's own task is gone.
+    async fn end(&self) {
+        let mut leadership = self.leadership();
+        while leadership.changed().await.is_some() {}
+    }
+
+    /// Why the engine has ended, once it has.
+    fn ended(&self) -> String {
+        let raft = self.inner.raft.metrics();
+        let state = raft.borrow_watched().running_state.clone();
+        match (self.inner.store.health().why(), state) {
+            (Some(why), _) => why.to_string(),
+            (None, Err(error)) => self.reason(&error),
+            (None, Ok(())) => "the log engine panicked".to_owned(),
+        }
+    }
+
+    /// The library's answer; none if the engine has ended and it never comes. A request that was on its way into the
+    /// library's inbox when that was given up stays there, neither read nor dropped, for as long as there is a handle
+    /// (tokio's bounded channel takes it, since its place was given before), and nobody would ever hear of it.
+    async fn answered<T: Send>(&self, answer: impl Future<Output = T> + Send) -> Option<T> {
+        let mut answer = std::pin::pin!(answer);
+        match RT::select2(answer.as_mut(), self.end()).await {
+            Select2::First(answer) => Some(answer),
+            Select2::Second(()) => RT::timeout(LAST_ANSWERS, answer).await.ok(),
+        }
     }
 
     /// The store's own reason is the better sentence, where there is one.

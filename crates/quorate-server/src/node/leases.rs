@@ -4,6 +4,7 @@
 use super::floor::WAKEUP_LATE_MS;
 use super::{Node, is_stale, random};
 use crate::log::{AsyncRuntime, Committed, Feed, FeedReader};
+use futures::future::{Either, select};
 use quorate_core::id::{Reign, SessionId};
 use quorate_core::lease::Renewal;
 use quorate_core::state_machine::{Command, Event, Reason, Reply, Role, Timer};
@@ -58,8 +59,16 @@ impl Renewals {
         arrived: Mono,
     ) -> impl Future<Output = bool> + Send + 'static {
         let (confirmed, answer) = oneshot::channel();
-        let sent = self.0.send(Some(Arrival { session, arrived, confirmed })).is_ok();
-        async move { sent && answer.await.unwrap_or(false) }
+        let sender = self.0.clone();
+        let sent = sender.send(Some(Arrival { session, arrived, confirmed })).is_ok();
+        async move {
+            // One that was on its way when the other end was given up stays unread, and is not dropped either.
+            let ended = std::pin::pin!(sender.closed());
+            match select(answer, ended).await {
+                Either::Left((confirmed, _)) => sent && confirmed.unwrap_or(false),
+                Either::Right(((), _)) => false,
+            }
+        }
     }
 
     pub(super) fn stop(&self) {
