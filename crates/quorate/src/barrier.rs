@@ -95,7 +95,7 @@ impl Barrier {
     }
 
     fn lost(&self, guard: &LockGuard) -> Error {
-        let silent = guard.session().ttl().unwrap_or_default();
-        Error::WaitLost { what: format!("waiting at {}", self.name()), silent }
+        let what = format!("waiting at {}", self.name());
+        guard.session().shared().with(|state, _| state.wait_lost(what))
     }
 }

@@ -94,15 +94,18 @@ pub enum Error {
         /// The caller's time.
         after: Duration,
     },
-    /// The service was silent for as long as the session's lease, so this wait was given up. It is not known
+    /// Nothing was heard of the service for as long as the session's lease, so this wait was given up: it was silent,
+    /// or this process was stopped (Ctrl-Z, a machine that slept) and could not listen. It is not known
     /// whether the call was done. Nothing may be acted on; should the place turn out to exist, the library gives
     /// it up as soon as the service is back. Ask again when it is.
-    #[error("{what}: the service was silent for the whole lease ({}); the wait was given up", short(*.silent))]
+    #[error("{what}: {}; the wait was given up", unheard(*.silent, *.stopped))]
     WaitLost {
         /// What was waited for.
         what: String,
-        /// How long nothing was heard.
+        /// How long nothing was heard at least: the lease.
         silent: Duration,
+        /// How long this process itself was stopped then; none if it ran.
+        stopped: Option<Duration>,
     },
     /// The session ended at the service, so everything that it held is lost: locks for good, groups join again
     /// by themselves at the tail. A new call opens or uses the next session.
@@ -168,6 +171,16 @@ impl Error {
 }
 
 /// A length of time for people: `2 s`, `350 ms`.
+fn unheard(lease: Duration, stopped: Option<Duration>) -> String {
+    let lease = short(lease);
+    match stopped {
+        Some(stopped) => {
+            format!("this process was stopped for {}, and its lease ({lease}) ran out", short(stopped))
+        }
+        None => format!("the service was silent for the whole lease ({lease})"),
+    }
+}
+
 fn short(time: Duration) -> String {
     quorate_core::time::Span::from_millis(time.as_millis() as u64).to_string()
 }

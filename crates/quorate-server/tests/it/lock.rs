@@ -504,6 +504,23 @@ fn a_signal_to_one_that_waits_gives_its_place_up() {
 }
 
 #[test]
+fn one_that_was_stopped_while_it_waited_is_told_so() {
+    let place = Place::new();
+    let holder = place.start("holder", &[], "stamp > held; exec sleep 600");
+    place.until("it is held", || !place.read("held").is_empty());
+    let mut next = place.start_next();
+    let waiting = || place.server.json(&["explain", "lock", "orders"])[0]["waiters"].as_array().map(Vec::len);
+    next.signal(Signal::STOP);
+    place.until("its place is given up", || waiting() == Some(0));
+    next.signal(Signal::CONT);
+    let (code, last) = next.ended();
+    assert_eq!(code, Some(69), "{last}");
+    assert!(last.contains("this process was stopped for "), "{last}");
+    assert!(last.ends_with("and its lease (2 s) ran out; the wait was given up"), "{last}");
+    drop(holder);
+}
+
+#[test]
 fn what_a_command_leaves_behind_ends_before_the_lock_is_released() {
     let place = Place::new();
     let script = "(setsid sh -c '. ./shell; beat far' &) ; while ! [ -s far ]; do sleep 0.01; done; exit 4";

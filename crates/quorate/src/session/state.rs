@@ -105,6 +105,10 @@ pub(crate) struct State {
     renew_connection: bool,
     deadline: Option<Mono>,
     heard: Mono,
+    /// When somebody last looked whether the deadline has passed; a few times in each lease, unless nothing here runs.
+    looked: Mono,
+    /// How long nothing here had run when the lease was found to be over, if that is why.
+    stopped: Option<Span>,
     lapsed: bool,
     warned: bool,
     silent: bool,
@@ -146,6 +150,8 @@ impl State {
             renew_connection: false,
             deadline: None,
             heard: Mono(0),
+            looked: Mono(0),
+            stopped: None,
             lapsed: false,
             warned: false,
             silent: false,
@@ -241,25 +247,33 @@ impl State {
 
     /// Notices that the own deadline has passed. Comes before everything else, every time.
     pub(crate) fn check(&mut self, now: Mono) {
+        let gap = now.since(std::mem::replace(&mut self.looked, now));
         if !self.lapsed && self.over.is_none() && self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.lapse();
+            self.lapse(gap);
         }
     }
 
-    fn lapse(&mut self) {
+    /// After `gap` in which nobody looked: more than half a lease of it was no silence of the service.
+    fn lapse(&mut self, gap: Span) {
         self.lapsed = true;
+        self.stopped = (gap.as_millis() > self.ttl().as_millis() / 2).then_some(gap);
         self.renew_connection = self.closing.is_none();
         self.dirty = true;
-        let silent = self.ttl();
-        let evidence =
-            format!("no keepalive was confirmed within its lease of {silent}; its own deadline has passed");
+        let ttl = self.ttl();
+        let evidence = match self.stopped {
+            Some(gap) => {
+                format!("this process was stopped for {gap} and could not renew its lease of {ttl} in time")
+            }
+            None => format!("no keepalive was confirmed within its lease of {ttl}; its own deadline has passed"),
+        };
         for place in self.places.values_mut() {
             place.unwanted |= !place.handed;
             place.cut_off(Reason::DeadlinePassed, &evidence);
         }
+        let (silent, stopped) = (ttl.to_std(), self.stopped.map(Span::to_std));
         for call in self.calls.values_mut() {
             let what = call.op_name();
-            call.fail(Error::WaitLost { what, silent: silent.to_std() });
+            call.fail(Error::WaitLost { what, silent, stopped });
         }
         if self.closing.is_some() {
             self.stop();
@@ -269,7 +283,8 @@ impl State {
 
     /// The error of a wait that the silence has ended.
     pub(crate) fn wait_lost(&self, what: String) -> Error {
-        Error::WaitLost { what, silent: self.ttl().to_std() }
+        let stopped = self.stopped.map(Span::to_std);
+        Error::WaitLost { what, silent: self.ttl().to_std(), stopped }
     }
 
     // ---- Timers ----------------------------------------------------------------------------------------
@@ -387,7 +402,7 @@ impl State {
                 return Ok(Greeted::Again);
             }
             self.deadline = Some(deadline);
-            self.lapsed = false;
+            (self.lapsed, self.stopped) = (false, None);
             self.warned = false;
         }
         self.speak(greeting.sent, known);

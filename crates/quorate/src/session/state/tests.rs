@@ -486,3 +486,17 @@ fn for_whom_it_acts_is_said_first_in_each_session() {
     state.answered(RequestId(3), proto::answer::Reply::Refused(proto::Refusal::default())).unwrap();
     assert!(state.over().is_none(), "a service that does not know it yet only sees less");
 }
+
+/// What ends a lease is told apart: that nothing was heard, and that nothing here ran.
+#[test]
+fn a_process_that_did_not_run_is_not_called_silence() {
+    for (looks, expected) in [(vec![300, 600, 900, ACT], None), (vec![300, ACT], Some(Duration::from_millis(690)))] {
+        let mut state = open();
+        looks.into_iter().for_each(|look| state.check(at(look)));
+        let Error::WaitLost { stopped, silent, .. } = state.wait_lost("waiting".into()) else { panic!() };
+        assert_eq!((stopped, silent), (expected, Duration::from_millis(TTL)));
+        greet(&mut state, ACT + 10);
+        let Error::WaitLost { stopped, .. } = state.wait_lost("waiting".into()) else { panic!() };
+        assert_eq!(stopped, None, "the next time is another");
+    }
+}
