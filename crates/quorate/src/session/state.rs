@@ -264,7 +264,9 @@ impl State {
             Some(gap) => {
                 format!("this process was stopped for {gap} and could not renew its lease of {ttl} in time")
             }
-            None => format!("no keepalive was confirmed within its lease of {ttl}; its own deadline has passed"),
+            None => {
+                format!("no keepalive was confirmed within its lease of {ttl}; its own deadline has passed")
+            }
         };
         for place in self.places.values_mut() {
             place.unwanted |= !place.handed;

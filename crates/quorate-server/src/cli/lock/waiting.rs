@@ -102,13 +102,15 @@ async fn say_why(name: &str, client: &Client, session: &Session, said: &RefCell<
     }
 }
 
-/// Why this session waits, in the service's words; none if it cannot be asked or does not wait.
+/// Why this session waits, in the service's words: of its own place, or of the name if it has none yet. None if the
+/// service cannot be asked, or nobody holds it.
 async fn why(name: &str, client: &Client, session: &Session) -> Option<String> {
     let request = proto::ExplainRequest { kind: Kind::Lock.into(), name: name.into(), max: WAITERS_MAX };
     let mut operator = client.operator();
     let asking = tokio::time::timeout(EXPLAIN_MAX, operator.explain(request));
     let reply = asking.await.ok()?.ok()?.into_inner();
     let own = session.id()?.0;
-    let waiter = reply.waiters.into_iter().find(|waiter| waiter.session == own)?;
-    Some(waiter.sentence)
+    let waiter = reply.waiters.into_iter().find(|waiter| waiter.session == own);
+    let held = (!reply.holders.is_empty()).then_some(reply.sentence);
+    waiter.map(|waiter| waiter.sentence).or(held)
 }

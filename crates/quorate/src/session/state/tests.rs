@@ -490,7 +490,9 @@ fn for_whom_it_acts_is_said_first_in_each_session() {
 /// What ends a lease is told apart: that nothing was heard, and that nothing here ran.
 #[test]
 fn a_process_that_did_not_run_is_not_called_silence() {
-    for (looks, expected) in [(vec![300, 600, 900, ACT], None), (vec![300, ACT], Some(Duration::from_millis(690)))] {
+    for (looks, expected) in
+        [(vec![300, 600, 900, ACT], None), (vec![300, ACT], Some(Duration::from_millis(690)))]
+    {
         let mut state = open();
         looks.into_iter().for_each(|look| state.check(at(look)));
         let Error::WaitLost { stopped, silent, .. } = state.wait_lost("waiting".into()) else { panic!() };
