@@ -253,10 +253,11 @@ impl State {
         }
     }
 
-    /// After `gap` in which nobody looked: more than half a lease of it was no silence of the service.
+    /// After `gap` in which nobody looked. What runs looks after half a lease of silence at the latest, so a gap of
+    /// more, and of an eighth for a late timer, was no silence of the service.
     fn lapse(&mut self, gap: Span) {
         self.lapsed = true;
-        self.stopped = (gap.as_millis() > self.ttl().as_millis() / 2).then_some(gap);
+        self.stopped = (gap.as_millis() > self.ttl().as_millis() * 5 / 8).then_some(gap);
         self.renew_connection = self.closing.is_none();
         self.dirty = true;
         let ttl = self.ttl();
