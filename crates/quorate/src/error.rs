@@ -31,10 +31,10 @@ pub enum Error {
     /// Options contradict each other or the service's answer. Nothing is held.
     #[error("{0}")]
     Options(String),
-    /// No address answered in time, or only with a reason why it cannot serve now. No session was opened as far as
+    /// No address answered in time, or only with the reason why it cannot serve now. No session was opened as far as
     /// this client knows; one whose answer was lost holds nothing and ends with its lease. Check the addresses, that
     /// the service runs, and what it says.
-    #[error("{}: {why}", unreached(addresses, *.after, source.as_deref()))]
+    #[error("no service at {addresses} could be used{}: {why}", within(*.after))]
     Unreachable {
         /// The addresses that were tried.
         addresses: String,
@@ -172,15 +172,9 @@ impl Error {
 }
 
 /// A length of time for people: `2 s`, `350 ms`.
-/// A status that has no cause of its own was sent by the service; the others are a connection's.
-fn unreached(addresses: &str, after: Duration, last: Option<&tonic::Status>) -> String {
-    let answered = last.is_some_and(|status| std::error::Error::source(status).is_none());
-    match (answered, after.is_zero()) {
-        (true, true) => format!("{addresses} answered"),
-        (true, false) => format!("for {}, {addresses} answered", short(after)),
-        (false, true) => format!("no service answered at {addresses}"),
-        (false, false) => format!("no service answered at {addresses} within {}", short(after)),
-    }
+/// A call of its own is not tried again, so it has no time to tell.
+fn within(after: Duration) -> String {
+    if after.is_zero() { String::new() } else { format!(" within {}", short(after)) }
 }
 
 fn unheard(lease: Duration, stopped: Option<Duration>) -> String {

@@ -264,7 +264,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
     pub async fn ready(&self, within: Duration) -> Result<(), Unable> {
         match self.inner.raft.wait_for_recovery(Some(within)).await {
             Ok(_) => Ok(()),
-            Err(openraft::metrics::WaitError::ShuttingDown) => Err(self.stopped("it was shut down")),
+            Err(openraft::metrics::WaitError::ShuttingDown) => Err(Unable::Stopped { why: self.ended() }),
             Err(openraft::metrics::WaitError::Timeout(..)) => match self.leadership().now() {
                 Leadership { leads: true, .. } => Err(Unable::NoQuorum),
                 Leadership { leader, .. } => Err(Unable::NotLeader { leader }),
@@ -444,11 +444,7 @@ impl<RT: AsyncRuntime> Engine<RT> {
     fn ended(&self) -> String {
         let raft = self.inner.raft.metrics();
         let state = raft.borrow_watched().running_state.clone();
-        match (self.inner.store.health().why(), state) {
-            (Some(why), _) => why.to_string(),
-            (None, Err(error)) => self.reason(&error),
-            (None, Ok(())) => "the log engine panicked".to_owned(),
-        }
+        self.reason(&state.err().unwrap_or(Fatal::Panicked))
     }
 
     /// The library's answer; none if the engine has ended and it never comes. A request that was on its way into the
@@ -467,13 +463,9 @@ impl<RT: AsyncRuntime> Engine<RT> {
         match (self.inner.store.health().why(), error) {
             (Some(why), _) => why.to_string(),
             (None, Fatal::Stopped) => "it was shut down".to_owned(),
+            (None, Fatal::Panicked) => "the log engine panicked".to_owned(),
             (None, error) => error.to_string(),
         }
-    }
-
-    fn stopped(&self, otherwise: &str) -> Unable {
-        let why = self.inner.store.health().why().map_or_else(|| otherwise.to_owned(), |why| why.to_string());
-        Unable::Stopped { why }
     }
 }
 

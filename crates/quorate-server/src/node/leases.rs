@@ -60,12 +60,13 @@ impl Renewals {
     ) -> impl Future<Output = bool> + Send + 'static {
         let (confirmed, answer) = oneshot::channel();
         let sender = self.0.clone();
-        let sent = sender.send(Some(Arrival { session, arrived, confirmed })).is_ok();
+        let _ = sender.send(Some(Arrival { session, arrived, confirmed }));
         async move {
-            // One that was on its way when the other end was given up stays unread, and is not dropped either.
+            // One that could not be sent was dropped. One that was on its way when the other end was given up stays
+            // unread, and is not dropped either.
             let ended = std::pin::pin!(sender.closed());
             match select(answer, ended).await {
-                Either::Left((confirmed, _)) => sent && confirmed.unwrap_or(false),
+                Either::Left((confirmed, _)) => confirmed.unwrap_or(false),
                 Either::Right(((), _)) => false,
             }
         }

@@ -296,22 +296,17 @@ fn answered(shared: &Shared, said: Option<&Greeting>, opened: proto::Opened) -> 
     shared.with(|state, now| state.opened(now, *said, opened))
 }
 
-/// What the service said is no trouble of the connection.
-fn said(why: &str) -> Failed {
-    Failed::Again(why.into(), Some(Arc::new(Status::unavailable(why))))
-}
-
 /// What the end of a connection means for the session.
 fn bye_means(bye: &proto::Bye, attached: bool) -> Failed {
     let refusal = bye.refusal.clone().unwrap_or_default();
     match (bye.kind(), refusal.code()) {
         (Kind::Refused, Code::NoSession) => Failed::Gone(refusal.message),
-        (Kind::Refused, Code::StaleConnection | Code::Founding) => said(&bye.why),
+        (Kind::Refused, Code::StaleConnection | Code::Founding) => Failed::Again(bye.why.clone(), None),
         // A session that had been open is wanted again: what is refused now may be accepted later.
-        (Kind::Refused, Code::Limit) if attached => said(&bye.why),
+        (Kind::Refused, Code::Limit) if attached => Failed::Again(bye.why.clone(), None),
         (Kind::Refused, _) => Failed::Over(state::refused(&refusal, None)),
         (Kind::Protocol, _) if !attached => Failed::Over(Error::Protocol(bye.why.clone())),
-        (Kind::Protocol | Kind::TakenOver | Kind::Unavailable, _) => said(&bye.why),
+        (Kind::Protocol | Kind::TakenOver | Kind::Unavailable, _) => Failed::Again(bye.why.clone(), None),
     }
 }
 

@@ -180,7 +180,10 @@ async fn assert_refused(home: &Home, stream: &mut Stream) {
     let refused = short.build().expect("an address").session(SessionOptions::with_ttl(TTL)).await;
     let refused = refused.expect_err("a session takes space").to_string();
     assert!(refused.contains(&why), "{refused}");
-    let answered = format!("for 500 ms, http://{} answered: the service cannot serve now", home.address);
+    let answered = format!(
+        "no service at http://{} could be used within 500 ms: the service cannot serve now: ",
+        home.address
+    );
     assert!(refused.starts_with(&answered), "{refused}");
 }
 
